@@ -19,6 +19,7 @@ quire_fuzzer(messages server)
 quire_fuzzer(responses server)
 quire_fuzzer(tier_table tier)
 quire_fuzzer(remote remote)
+quire_fuzzer(peer remote)
 quire_fuzzer(workload lab)
 
 # The core's events in a build without libFuzzer: a short run is a test, --events 1000000000 the long one.

@@ -17,6 +17,7 @@
 #include "quire/error.h"
 #include "quire/ids.h"
 #include "quire/kv_layout.h"
+#include "quire/kv_transfer_params.h"
 #include "quire/lab/curve.h"
 #include "quire/lab/explain.h"
 #include "quire/model_info.h"
@@ -45,6 +46,8 @@ struct RequestOutput {
   // With the first token, if asked for: of each token of the prompt but the first. Requests of one prompt (EngineRequest::n) share them.
   std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};
   std::vector<float> pooled{};  // of a pooling request, with its end
+  // With its end, of one that asked for do_remote_decode: where its blocks are kept. Null: they are not.
+  std::shared_ptr<const KvTransferParams> kv_transfer{};
 };
 
 // Receives outputs on the engine thread, once per step: hand them on and return; never block, never call the engine's stop().
@@ -88,6 +91,8 @@ struct EngineRequest {
   std::optional<StructuredOutput> structured_output{};
   // What its client calls it: the trace tells it, and explain() finds by it all that were submitted or forked under it. May be empty.
   std::string name{};
+  // Where KvPeerOptions are given: its blocks are kept for another server, or come from one. Such a request is one of its own (`n` is 1).
+  std::optional<KvTransferParams> kv_transfer{};
 };
 
 // Requests that go on from where an open one is. Their first output is what it has put out so far; all else they have from it. The child of
@@ -151,7 +156,7 @@ struct HistogramSnapshot {
 // Of a tier below the KV cache, in host memory (KvDramOptions) or on disk (KvDiskOptions). What it holds has places there, a block of the
 // KV cache in each.
 struct KvTierStats {
-  std::string name;  // "dram", "disk" or "remote"
+  std::string name;  // "dram", "disk", "remote" or "peer"
   std::uint64_t budget_bytes = 0, place_bytes = 0;
   std::uint32_t num_places = 0, num_used_places = 0;
   std::uint32_t num_unread_places = 0;    // what earlier processes left there is not known yet
@@ -172,6 +177,10 @@ struct KvTierStats {
   // Of a store that must be asked what it holds: names that it was asked for and has, questions that were not answered in time, and blocks
   // that it has forgotten.
   std::uint64_t num_asked_blocks = 0, num_found_blocks = 0, num_late_answers = 0, num_absent_blocks = 0;
+  // Of a server that keeps blocks for others (KvPeerOptions): requests whose blocks it keeps; that it has kept; and of these, those that
+  // nobody had fetched in time.
+  std::uint32_t num_open_leases = 0;
+  std::uint64_t num_leases = 0, num_expired_leases = 0;
   std::string problem = {};  // what went wrong last, in the store's words or the system's; not to be believed
 };
 

@@ -68,6 +68,26 @@ struct KvRemoteOptions {
   bool join_loads = false;  // as in KvDramOptions
 };
 
+// What this server does with the KV blocks of requests that another one began, or goes on with (kv_transfer_params;
+// docs/disaggregation.md).
+enum class KvRole : std::uint8_t {
+  none,
+  producer,  // keeps the blocks of prompts that it has computed for others
+  consumer,  // loads those that others have computed
+  both
+};
+
+struct KvPeerOptions {
+  KvRole role = KvRole::none;
+  // Where a producer listens, and what it tells consumers: an address of this machine under which they reach it.
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 5600;  // 0: a free one
+  // The same bytes on all servers, at least 16: nothing is given to nor taken from who has not got them. Needed unless all are on this
+  // machine.
+  std::string key_file = {};
+  double lease_s = 60.0;  // how long blocks are kept for a consumer that does not come
+};
+
 // Connectors by name, and policies of tiers. Several connectors are one: all store, and a request loads from the first that has something.
 // Where there are tiers (KvDramOptions, KvDiskOptions, KvRemoteOptions), these come first, as one.
 struct ConnectorChoice {
@@ -88,6 +108,7 @@ struct EngineSeams {
   KvDramOptions kv_dram = {};
   KvDiskOptions kv_disk = {};
   KvRemoteOptions kv_remote = {};
+  KvPeerOptions kv_peer = {};
   ConnectorChoice choice = {};
 };
 
@@ -126,6 +147,13 @@ class QUIRE_API EngineBuilder {
   // an address that is none, a build without its client; a key that is missing or short; no room for a block. A store that is away is none.
   EngineBuilder& kv_remote(KvRemoteOptions options) {
     seams_.kv_remote = std::move(options);
+    return *this;
+  }
+  // Prefill and decode apart: blocks go to, or come from, other servers of the same model. Errors name `kv_role`, `kv_host`, `kv_port`,
+  // `kv_key` or `kv_lease`: a cache that cannot be handed on; an address that is not this machine's, or in use; one of another machine
+  // without a key.
+  EngineBuilder& kv_peer(KvPeerOptions options) {
+    seams_.kv_peer = std::move(options);
     return *this;
   }
   // Who holds encoder outputs elsewhere. The model must have an encoder: none that is served yet has.

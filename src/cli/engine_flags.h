@@ -30,6 +30,7 @@ CLI::Validator bytes_flag();
 // Loads the model with a progress bar on a terminal.
 Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger = nullptr,
                                              const KvDiskOptions& kv_disk = {}, const KvDramOptions& kv_dram = {},
-                                             ConnectorChoice connectors = {}, const KvRemoteOptions& kv_remote = {});
+                                             ConnectorChoice connectors = {}, const KvRemoteOptions& kv_remote = {},
+                                             const KvPeerOptions& kv_peer = {});
 
 }  // namespace quire

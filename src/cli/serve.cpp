@@ -57,6 +57,11 @@ Error as_flag(Error error) {
   if (error.field == "kv_remote_ca") error.field = "--kv-remote-ca";
   if (error.field == "kv_remote_budget") error.field = "--kv-remote-budget";
   if (error.field == "kv_remote_ttl") error.field = "--kv-remote-ttl";
+  if (error.field == "kv_role") error.field = "--kv-role";
+  if (error.field == "kv_host") error.field = "--kv-host";
+  if (error.field == "kv_port") error.field = "--kv-port";
+  if (error.field == "kv_key") error.field = "--kv-key";
+  if (error.field == "kv_lease") error.field = "--kv-lease";
   if (error.field == "kv_disk_policy") error.field = "--kv-disk-policy";
   if (error.field == "kv_dram_policy") error.field = "--kv-dram-policy";
   if (error.field == "store_threshold") error.field = "--kv-store-threshold";
@@ -103,6 +108,8 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
     else if (tier.name == "remote")
       fmt::print("KV remote: {} blocks of {} at most, budget {} (--kv-remote-budget)\n", tier.num_places, format_bytes(tier.place_bytes),
                  format_bytes(tier.budget_bytes));
+    else if (tier.name == "peer")
+      continue;
     else
       fmt::print("KV DRAM: {} places of {} (--kv-dram)\n", tier.num_places, format_bytes(tier.place_bytes));
   if (server.max_connections() < options.max_connections) {
@@ -155,8 +162,8 @@ Result<int> serve(const ServeFlags& flags) {
   const auto logger = std::make_shared<Logger>(flags.log);
   EngineOptions engine_options = flags.engine;
   if (!flags.served_names.empty()) engine_options.served_model_name = flags.served_names.front();
-  auto engine =
-      start_engine(engine_options, logger, flags.tiers.kv_disk, flags.tiers.kv_dram, *std::move(connectors), flags.tiers.kv_remote);
+  auto engine = start_engine(engine_options, logger, flags.tiers.kv_disk, flags.tiers.kv_dram, *std::move(connectors),
+                             flags.tiers.kv_remote, flags.tiers.kv_peer);
   if (!engine.has_value()) return std::unexpected(as_flag(engine.error()));
   raise_descriptor_limit();
   auto server = Server::create(**engine, *options, *logger);

@@ -80,6 +80,29 @@ void add_remote_flags(CLI::App& app, KvRemoteOptions& kv_remote) {
       ->needs(address);
 }
 
+void add_peer_flags(CLI::App& app, KvPeerOptions& kv_peer) {
+  add_choice<KvRole>(
+      app, "--kv-role", kv_peer.role,
+      "Prefill and decode apart: what this server does with the KV blocks of requests that come with vLLM's kv_transfer_params. producer: "
+      "computes prompts, and keeps their blocks for others. consumer: loads them, and goes on. Or both (default none: such requests are "
+      "refused); docs/disaggregation.md",
+      {{"none", KvRole::none}, {"producer", KvRole::producer}, {"consumer", KvRole::consumer}, {"both", KvRole::both}});
+  CLI::Option* const role = app.get_option("--kv-role");
+  app.add_option("--kv-host", kv_peer.host,
+                 "The address of this machine at which a producer gives its blocks, and which it tells consumers")
+      ->capture_default_str()
+      ->needs(role);
+  app.add_option("--kv-port", kv_peer.port, "The port there; 0: a free one")->capture_default_str()->needs(role);
+  app.add_option("--kv-key", kv_peer.key_file,
+                 "A file of 16 random bytes or more, the same on all these servers: blocks are given to and taken from nobody without it. "
+                 "Needed unless all of them are on this machine")
+      ->type_name("FILE")
+      ->needs(role);
+  app.add_option("--kv-lease", kv_peer.lease_s, "Seconds that a producer keeps the blocks of a request for a consumer that does not come")
+      ->capture_default_str()
+      ->needs(role);
+}
+
 // Of all tiers.
 void add_shared_flags(CLI::App& app, TierFlags& flags) {
   app.add_option_function<std::string>(
@@ -148,6 +171,7 @@ void add_tier_flags(CLI::App& app, EngineOptions& options, TierFlags& flags) {
   add_dram_flags(app, flags.kv_dram);
   add_disk_flags(app, flags.kv_disk);
   add_remote_flags(app, flags.kv_remote);
+  add_peer_flags(app, flags.kv_peer);
   add_shared_flags(app, flags);
   add_connector_flags(app, flags);
   add_choice<KvLoadFailurePolicy>(

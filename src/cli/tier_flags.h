@@ -14,6 +14,7 @@ struct TierFlags {
   KvDramOptions kv_dram = {};
   KvDiskOptions kv_disk = {};
   KvRemoteOptions kv_remote = {};
+  KvPeerOptions kv_peer = {};
   std::vector<std::string> kv_connectors = {};
   std::vector<std::string> kv_connector_libraries = {};
   bool kv_connector_longest = false;

@@ -18,6 +18,7 @@
 #include "engine/tiers/dram_tier.h"
 #include "engine/tiers/kv_swap.h"
 #include "engine/tiers/named_tier.h"
+#include "engine/tiers/peer_tier.h"
 #include "engine/tiers/remote_tier.h"
 #include "engine/tiers/tier_check.h"
 #include "runtime/model/kv_fingerprint.h"
@@ -40,7 +41,7 @@ bool moves_down(const EngineSeams& seams) {
 
 // A request loads the parts of its prompt from where they are.
 bool are_spread(const EngineSeams& seams) {
-  return moves_down(seams) || !seams.kv_remote.address.empty();
+  return moves_down(seams) || !seams.kv_remote.address.empty() || seams.kv_peer.role != KvRole::none;
 }
 
 // Before the model is loaded: what the disk's folder holds is looked up meanwhile. The nearest first; none: none is asked for.
@@ -55,12 +56,15 @@ Result<KvTiers> open_tiers(const ModelFile& file, const ModelInfo& model, const 
     tiers.push_back(dram = *std::move(tier));
   }
   const bool has_disk = !seams.kv_disk.folder.empty(), has_remote = !seams.kv_remote.address.empty();
-  if (!has_disk && !has_remote) return tiers;
-  if (Result<void> checked = check_tier(config, has_disk ? "kv_disk" : "kv_remote"); !checked)
+  const bool has_peers = seams.kv_peer.role != KvRole::none;
+  if (!has_disk && !has_remote && !has_peers) return tiers;
+  if (Result<void> checked = check_tier(config, has_disk ? "kv_disk" : has_remote ? "kv_remote" : "kv_role"); !checked)
     return std::unexpected(std::move(checked.error()));
   // What takes no time to see comes before what does.
   if (has_remote)
     if (Result<void> checked = check_remote(seams.kv_remote); !checked) return std::unexpected(std::move(checked.error()));
+  if (has_peers)
+    if (Result<void> checked = check_peer(seams.kv_peer); !checked) return std::unexpected(std::move(checked.error()));
   const Result<Sha256Digest> fingerprint = kv_fingerprint(file, layout, options.activations, describe_naming(config.prefix_cache));
   if (!fingerprint) return std::unexpected(fingerprint.error());
   if (has_disk) {
@@ -71,6 +75,12 @@ Result<KvTiers> open_tiers(const ModelFile& file, const ModelInfo& model, const 
   }
   if (has_remote) {
     auto tier = RemoteTier::open(seams.kv_remote, config, layout, *fingerprint);
+    if (!tier) return std::unexpected(std::move(tier.error()));
+    tiers.push_back(*std::move(tier));
+  }
+  // The last: what is nearer need not come from another server.
+  if (has_peers) {
+    auto tier = PeerTier::open(seams.kv_peer, config, layout, *fingerprint);
     if (!tier) return std::unexpected(std::move(tier.error()));
     tiers.push_back(*std::move(tier));
   }

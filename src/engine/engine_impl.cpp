@@ -96,6 +96,8 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
   if (auto served = check_seams(seams, config, worker->capabilities()); !served) return std::unexpected(served.error());
   loop.seams = seams;
   if (loop.seams.clock == nullptr) loop.seams.clock = std::make_shared<SteadyClock>();
+  for (const std::shared_ptr<KvTier>& tier : tiers)
+    if (tier->role() != KvRole::none) loop.transfer_answer = [tier](RequestId request) { return tier->take_answer(request); };
   if (has_structured_output() && worker->capabilities().token_masks)
     loop.grammars = std::make_shared<Grammars>(model.tokenizer, model.vocab_size);
   CoreSeams core_seams{.connector = seams.connector.get(),
@@ -146,13 +148,29 @@ EngineImpl::~EngineImpl() {
   stop(0.0);
 }
 
+// What another server keeps for a request that is not taken here goes.
+void EngineImpl::decline(const std::optional<KvTransferParams>& params) const {
+  if (!params) return;
+  for (const auto& tier : tiers_) tier->decline(*params);
+}
+
 Result<void> EngineImpl::check(EngineRequest& request) const {
+  KvRole role = KvRole::none;
+  for (const auto& tier : tiers_) role = tier->role() != KvRole::none ? tier->role() : role;
+  if (auto valid = validate_transfer(request, role); !valid) return valid;
   if (auto valid = validate_request(request, options_, model_.vocab_size); !valid) return valid;
   if (auto valid = validate_rows(request, model_.hidden_size); !valid) return valid;
   return check_served(request, capabilities_);
 }
 
 Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
+  const std::optional<KvTransferParams> transfer = request.kv_transfer;
+  auto submitted = submit_checked(std::move(request), sink);
+  if (!submitted) decline(transfer);
+  return submitted;
+}
+
+Result<RequestId> EngineImpl::submit_checked(EngineRequest request, OutputSink& sink) {
   if (auto valid = check(request); !valid) return std::unexpected(valid.error());
   // Asked twice: here to spare the work below, and by submit() itself, where it counts.
   if (Result<void> room = inbox_.check_room(request.n); !room) return std::unexpected(std::move(room.error()));
@@ -260,6 +278,9 @@ void EngineImpl::run() {
     if (kv_events_ != nullptr) tell_of_tiers();
     publish(intake);
     const bool awaits_transfers = loop_.awaits_transfers() && !intake.aborting;
+    // Before it sleeps for their end.
+    if (intake.closed && !loop_.has_work() && awaits_transfers)
+      for (const auto& tier : tiers_) tier->hurry();
     if (intake.closed && !intake.has_more && !loop_.has_work() && !awaits_transfers && !loop_.has_pins()) break;
   }
   // The tiers outlive the inbox: nobody is to wake it any more.
@@ -270,6 +291,7 @@ void EngineImpl::run() {
 void EngineImpl::handle(Intake& intake) {
   for (const Cancelled& cancelled : intake.cancelled) {
     if (intake.aborting) num_aborted_ += cancelled.submission.request.n;
+    decline(cancelled.submission.request.kv_transfer);
     loop_.cancel(cancelled.submission, cancelled.reason);
   }
   for (Command& command : intake.commands)
@@ -289,7 +311,11 @@ void EngineImpl::handle(Intake& intake) {
       asked->answer(loop_.cache_curve(asked->tenant));
     else
       controls_.take(std::move(std::get<Control>(command)));
-  for (Submission& submission : intake.submissions) loop_.add(std::move(submission));
+  for (Submission& submission : intake.submissions) {
+    if (const auto& transfer = submission.request.kv_transfer)
+      for (const auto& tier : tiers_) tier->expect(submission.id, *transfer);
+    loop_.add(std::move(submission));
+  }
 }
 
 // After the step's own events: what has moved down was told of where it came from before.

@@ -50,7 +50,10 @@ class EngineImpl final : public Engine {
   std::uint32_t stop(double timeout_s) override;
 
  private:
-  [[nodiscard]] Result<void> check(EngineRequest& request) const;  // any thread
+  // Any thread, all three.
+  [[nodiscard]] Result<void> check(EngineRequest& request) const;
+  Result<RequestId> submit_checked(EngineRequest request, OutputSink& sink);
+  void decline(const std::optional<KvTransferParams>& params) const;
   // The engine thread's, all seven (stats_now also of the constructor, before that thread is there).
   void run();
   void handle(Intake& intake);

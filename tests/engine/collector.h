@@ -29,6 +29,7 @@ class Collector final : public OutputSink {
     std::optional<Error> refusal{};
     std::uint32_t num_cached_tokens = 0;
     std::uint32_t num_outputs_after_final = 0;
+    std::shared_ptr<const KvTransferParams> kv_transfer{};
   };
 
   void deliver(std::vector<RequestOutput> outputs) override {
@@ -54,6 +55,7 @@ class Collector final : public OutputSink {
         answer.error = output.error;
         answer.refusal = output.refusal;
         answer.num_cached_tokens = output.num_cached_tokens;
+        answer.kv_transfer = output.kv_transfer;
       }
     }
     changed_.notify_all();

@@ -1,6 +1,7 @@
 """Starts `quire serve` on a free port for the tests of this folder."""
 import contextlib
 import os
+import random
 import socket
 import subprocess
 import time
@@ -10,14 +11,25 @@ import pytest
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below those that the system gives to others meanwhile."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", random.SystemRandom().randrange(15_000, 32_000)))
+            return probe.getsockname()[1]
 
 
 @contextlib.contextmanager
 def running(*flags):
-    """Yields the base URL. Skips the test where the binary or the model is not told."""
+    """Yields the base URL, and stops it as an operator would. Skips the test where the binary or the model is not told."""
+    with started(*flags) as (url, process):
+        yield url
+        process.terminate()
+        assert process.wait(60) == 0, "SIGTERM must drain and end with status 0"
+
+
+@contextlib.contextmanager
+def started(*flags):
+    """The base URL and the process, which may be killed."""
     binary, model = os.environ.get("QUIRE_BINARY"), os.environ.get("QUIRE_TEST_MODEL")
     if not binary or not model:
         pytest.skip("QUIRE_BINARY and QUIRE_TEST_MODEL are not set: ./dev test sets them")
@@ -34,9 +46,7 @@ def running(*flags):
                     break
             assert time.monotonic() < deadline, "quire serve did not come up"
             time.sleep(0.05)
-        yield url
-        process.terminate()
-        assert process.wait(60) == 0, "SIGTERM must drain and end with status 0"
+        yield url, process
     finally:
         if process.poll() is None:
             process.kill()

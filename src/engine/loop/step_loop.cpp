@@ -313,6 +313,7 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
       output.input_ended = update.session_waits;
       output.finished = !update.session_waits;
     }
+    if (output.finished && options_.transfer_answer) output.kv_transfer = options_.transfer_answer(update.id);
     if (output.input_ended && live.session != nullptr) sessions_.rest(update.id, *live.session);
     if (output.finished) live_.note_end(update.id, live, update.reason);
     live_.send(live, std::move(output));

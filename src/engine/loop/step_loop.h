@@ -64,6 +64,8 @@ class StepLoop {
     std::shared_ptr<EventFan> fan = {};                                // the core's, where there are two sinks
     std::shared_ptr<KvEventPublisher> kv_events = {};                  // null: nobody is told of them
     std::shared_ptr<Grammars> grammars = {};                           // the one that the core asks; null: no structured output
+    // What the client of a request that has ended is told of its blocks; null: there is nobody who keeps any.
+    std::function<std::shared_ptr<const KvTransferParams>(RequestId)> transfer_answer = {};
   };
   StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options);
 

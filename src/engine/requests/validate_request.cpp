@@ -19,6 +19,8 @@ constexpr std::size_t kMaxHints = 16;
 constexpr std::uint32_t kMaxSiblings = 128;
 constexpr double kMaxLengthPenalty = 10.0;
 constexpr std::size_t kMaxPooledLogits = 256;
+constexpr std::size_t kMaxTransferName = 128;  // bytes
+constexpr std::size_t kMaxTransferGroups = 64, kMaxTransferBlocks = std::size_t{1} << 20U;
 
 Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
   const auto unknown = [vocab_size](TokenId id) { return id < 0 || static_cast<std::uint32_t>(id) >= vocab_size; };
@@ -116,6 +118,43 @@ Result<void> check_session(const EngineRequest& request) {
 }
 
 }  // namespace
+
+Result<void> validate_transfer(const EngineRequest& request, KvRole role) {
+  if (!request.kv_transfer) return {};
+  const auto refuse = [](ErrorCode code, std::string problem, std::string remedy) {
+    return fail(code, "kv_transfer_params", std::move(problem), std::move(remedy));
+  };
+  const KvTransferParams& params = *request.kv_transfer;
+  if (role == KvRole::none)
+    return refuse(ErrorCode::unsupported, "is given, and this server neither keeps blocks for others nor loads theirs",
+                  "serve with --kv-role, or leave it out");
+  if (params.do_remote_decode && params.do_remote_prefill)
+    return refuse(ErrorCode::invalid_argument, "has both do_remote_decode and do_remote_prefill", "send one of them");
+  if (params.do_remote_decode && role == KvRole::consumer)
+    return refuse(ErrorCode::unsupported, "asks for do_remote_decode, and this server is a consumer", "send it to a producer");
+  if (params.do_remote_prefill && role == KvRole::producer)
+    return refuse(ErrorCode::unsupported, "asks for do_remote_prefill, and this server is a producer", "send it to a consumer");
+  const std::pair<const char*, bool> given[] = {
+      {"n", request.n > 1}, {"beam_search", request.beam_search.has_value()}, {"session", request.session}, {"pooling", request.pooling}};
+  for (const auto& [field, is_given] : given)
+    if (is_given) return fail(ErrorCode::unsupported, field, "is given with kv_transfer_params, which go with one answer", "leave it out");
+  for (const auto& [field, name] :
+       {std::pair("remote_engine_id", &params.remote_engine_id), std::pair("remote_request_id", &params.remote_request_id),
+        std::pair("remote_host", &params.remote_host)})
+    if (name->size() > kMaxTransferName)
+      return refuse(ErrorCode::invalid_argument, fmt::format("has a {} of {} bytes", field, name->size()),
+                    fmt::format("give at most {}", kMaxTransferName));
+  std::size_t num_blocks = 0;
+  for (const auto& ids : params.remote_block_ids) num_blocks += ids.size();
+  if (params.remote_block_ids.size() > kMaxTransferGroups || num_blocks > kMaxTransferBlocks)
+    return refuse(ErrorCode::invalid_argument, fmt::format("has {} remote_block_ids", num_blocks), "send what the producer has answered");
+  const bool has_source =
+      !params.remote_engine_id.empty() && !params.remote_request_id.empty() && !params.remote_host.empty() && params.remote_port != 0;
+  if (params.do_remote_prefill && num_blocks > 0 && !has_source)
+    return refuse(ErrorCode::invalid_argument, "asks for do_remote_prefill, and says not whose blocks",
+                  "send remote_engine_id, remote_request_id, remote_host and remote_port, as the producer has answered them");
+  return {};
+}
 
 Result<void> validate_tokens(const std::vector<TokenId>& tokens, std::uint32_t vocab_size) {
   for (const TokenId id : tokens) {

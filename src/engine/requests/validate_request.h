@@ -1,6 +1,7 @@
 #pragma once
 // The border: what a request must be before it reaches the core.
 #include "quire/engine.h"
+#include "quire/engine_builder.h"
 #include "quire/error.h"
 #include "quire/options.h"
 
@@ -8,6 +9,9 @@ namespace quire {
 
 // Checks the request against resolved options and clips max_tokens to the remaining context. Errors name the field.
 Result<void> validate_request(EngineRequest& request, const EngineOptions& options, std::uint32_t vocab_size);
+
+// kv_transfer_params, for a server of this role.
+Result<void> validate_transfer(const EngineRequest& request, KvRole role);
 
 // Of a session's input.
 Result<void> validate_tokens(const std::vector<TokenId>& tokens, std::uint32_t vocab_size);

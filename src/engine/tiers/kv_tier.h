@@ -33,6 +33,16 @@ class KvTier {
   // Of blocks that it holds or has given up since the last call, appended: without tokens and parents, as vLLM's offloading connector tells
   // of them. The engine's thread, between two steps; nothing where CoreConfig::report has events off.
   virtual void take_events(const TierNames& /*names*/, std::vector<KvEvent>& /*out*/) {}
+  // Of a tier that hands blocks on to other servers, or takes them (peer_tier.h); it must say nothing to requests without params.
+  [[nodiscard]] virtual KvRole role() const { return KvRole::none; }
+  // The engine's thread: this request is about to be added to the core.
+  virtual void expect(RequestId /*request*/, const KvTransferParams& /*params*/) {}
+  // Of one that will not be, or has ended before that. Any thread.
+  virtual void decline(const KvTransferParams& /*params*/) {}
+  // The engine's thread, when the request has ended: what its client is told, once.
+  virtual std::shared_ptr<const KvTransferParams> take_answer(RequestId /*request*/) { return nullptr; }
+  // The engine's thread: it stops, and nothing runs any more; what it keeps for others is not kept for long.
+  virtual void hurry() {}
   [[nodiscard]] virtual KvTierPolicy policy() const = 0;
   // One of quire's own tiers, and not a connector that was asked for by name.
   [[nodiscard]] virtual bool is_own() const { return true; }

@@ -6,10 +6,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
+#include "engine/tiers/kv_key.h"
 #include "engine/tiers/tier_check.h"
 
 namespace quire {
@@ -18,7 +17,6 @@ namespace {
 constexpr std::uint64_t kDefaultRemoteBudget = std::uint64_t{16} << 30U;
 constexpr std::uint64_t kMostRemotePlaces = std::uint64_t{1} << 28U;  // of a ledger
 constexpr std::uint64_t kLongestTtl_s = std::uint64_t{100} * 365 * 24 * 60 * 60;
-constexpr std::size_t kShortestSecret = 16, kLongestSecret = 4096;
 constexpr std::chrono::milliseconds kBetweenRemoteLooks(100);
 constexpr double kBetweenTries_s = 5.0;
 constexpr std::size_t kMostOfProblem = 200;  // of what a store may write into a log
@@ -29,28 +27,11 @@ Result<RemoteAddress> address_of(const KvRemoteOptions& options) {
   return address;
 }
 
-// Of the deployment: what the file has, but for a line feed at its end.
 Result<std::vector<std::byte>> secret_of(const KvRemoteOptions& options, const RemoteAddress& address) {
-  std::vector<std::byte> secret;
-  if (options.key_file.empty()) {
-    if (address.is_local()) return secret;
-    return fail(ErrorCode::invalid_argument, "kv_remote_key", "a store on another machine may be written to by others, and there is no key",
-                "give a file of at least 16 random bytes, the same on all servers that share the store");
-  }
-  std::ifstream file(options.key_file, std::ios::binary);
-  std::string text(kLongestSecret + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (file.bad() || (text.empty() && !file.eof()))
-    return fail(ErrorCode::io, "kv_remote_key", options.key_file + " cannot be read", "give a file that this process may read");
-  if (text.ends_with('\n')) text.pop_back();
-  if (text.size() < kShortestSecret || text.size() > kLongestSecret)
-    return fail(ErrorCode::invalid_argument, "kv_remote_key",
-                fmt::format("{} has {} bytes", options.key_file, text.size() > kLongestSecret ? "too many" : std::to_string(text.size())),
-                fmt::format("give {} to {} random bytes", kShortestSecret, kLongestSecret));
-  const auto bytes = std::as_bytes(std::span(text));
-  secret.assign(bytes.begin(), bytes.end());
-  return secret;
+  if (!options.key_file.empty()) return read_kv_key(options.key_file, "kv_remote_key");
+  if (address.is_local()) return std::vector<std::byte>();
+  return fail(ErrorCode::invalid_argument, "kv_remote_key", "a store on another machine may be written to by others, and there is no key",
+              "give a file of at least 16 random bytes, the same on all servers that share the store");
 }
 
 }  // namespace

@@ -65,6 +65,11 @@ RemoteStream::RemoteStream(RemoteAddress address, std::shared_ptr<const RemoteTl
   if (!resolve() || !connect_next()) state_ = State::lost;
 }
 
+RemoteStream::RemoteStream(int accepted) : tls_(std::make_shared<RemoteTls>()), descriptor_(accepted), state_(State::open) {
+  const int is_on = 1;
+  setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &is_on, sizeof is_on);
+}
+
 RemoteStream::~RemoteStream() {
   close();
 }

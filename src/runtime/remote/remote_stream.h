@@ -37,6 +37,8 @@ class RemoteStream {
   enum class State : std::uint8_t { opening, open, lost };
 
   RemoteStream(RemoteAddress address, std::shared_ptr<const RemoteTls> tls);
+  // One that somebody else has begun: what accept() gave, without waiting.
+  explicit RemoteStream(int accepted);
   ~RemoteStream();
   RemoteStream(const RemoteStream&) = delete;
   RemoteStream& operator=(const RemoteStream&) = delete;

@@ -16,6 +16,14 @@ namespace quire {
 
 using SteadyClock = std::chrono::steady_clock;
 
+namespace {
+
+SteadyClock::duration steady_seconds(double seconds) {
+  return std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
 struct StoreTransport::Moving {
   TransferId id;
   TransferDirection direction = TransferDirection::load;
@@ -45,9 +53,10 @@ struct StoreTransport::Moving {
   }
 };
 
-StoreTransport::StoreTransport(std::shared_ptr<BlockStore> store, double patience_seconds, bool gives_up_stores)
+StoreTransport::StoreTransport(std::shared_ptr<BlockStore> store, double patience_seconds, bool gives_up_stores,
+                               std::optional<double> store_patience_seconds)
     : store_(std::move(store)),
-      patience_(std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(patience_seconds))),
+      patience_{steady_seconds(patience_seconds), steady_seconds(store_patience_seconds.value_or(patience_seconds))},
       gives_up_stores_(gives_up_stores),
       assigned_(store_->num_places()) {}
 
@@ -183,11 +192,12 @@ void StoreTransport::watch() {
   std::unique_lock lock(mutex_);
   while (!stops_) {
     std::shared_ptr<Moving> late;
-    SteadyClock::time_point next = SteadyClock::now() + patience_;
+    SteadyClock::time_point next = SteadyClock::now() + std::min(patience_[0], patience_[1]);
     for (const TransferDirection direction : {TransferDirection::load, TransferDirection::store}) {
       const auto oldest = std::ranges::find_if(open_, [&](const auto& one) { return one.second->direction == direction; });
       if (oldest == open_.end()) continue;
-      const SteadyClock::time_point due = std::max(oldest->second->begin, moved_[static_cast<std::size_t>(direction)]) + patience_;
+      const SteadyClock::time_point due =
+          std::max(oldest->second->begin, moved_[static_cast<std::size_t>(direction)]) + patience_[static_cast<std::size_t>(direction)];
       if (due <= SteadyClock::now()) late = oldest->second;
       next = std::min(next, due);
     }

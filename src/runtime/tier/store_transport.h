@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -20,9 +21,10 @@ namespace quire {
 
 class StoreTransport final : public Transport {
  public:
-  // `patience_seconds`: without a block that was moved in a transfer's direction, from its beginning on. `gives_up_stores`: wait() ends a
-  // store at once.
-  StoreTransport(std::shared_ptr<BlockStore> store, double patience_seconds, bool gives_up_stores = false);
+  // `patience_seconds`: without a block that was moved in a transfer's direction, from its beginning on; `store_patience_seconds`: of
+  // stores, where it is another one. `gives_up_stores`: wait() ends a store at once.
+  StoreTransport(std::shared_ptr<BlockStore> store, double patience_seconds, bool gives_up_stores = false,
+                 std::optional<double> store_patience_seconds = std::nullopt);
   ~StoreTransport() override;
   StoreTransport(const StoreTransport&) = delete;
   StoreTransport& operator=(const StoreTransport&) = delete;
@@ -61,7 +63,7 @@ class StoreTransport final : public Transport {
   void watch();
 
   const std::shared_ptr<BlockStore> store_;
-  const std::chrono::steady_clock::duration patience_;
+  const std::array<std::chrono::steady_clock::duration, 2> patience_;  // by direction
   const bool gives_up_stores_;
   KvPages pages_;
   std::function<void()> notify_;

@@ -59,6 +59,7 @@ struct ChoiceText {
   const std::vector<TokenId>* token_ids = nullptr;          // null: not asked for
   const std::vector<TokenId>* prompt_token_ids = nullptr;   // of the first part of a choice; null: not asked for, or told already
   StopCause cause{};
+  const KvTransferParams* kv_transfer = nullptr;  // of a whole answer: where its blocks are kept; null: nowhere
 };
 
 }  // namespace quire

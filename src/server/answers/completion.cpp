@@ -162,6 +162,7 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   take_tokens(choice, output);
   if (output.input_ended) return end_input(index, output);
   if (output.finished) choice.running.reset();
+  if (output.kv_transfer != nullptr) choice.kv_transfer = std::move(output.kv_transfer);
   if (output.finished && !choice.finish) close(choice, output);
   if (choice.finish && choice.chat != nullptr) choice.chat->finish();
   if (choice.finish) {
@@ -274,7 +275,8 @@ ChoiceText Completion::describe(std::uint32_t index) const {
                   .finish = choice.finish,
                   .tokens_as_ids = request_.tokens_as_ids,
                   .calls_tools = choice.chat != nullptr && choice.chat->calls_tools(),
-                  .cause = choice.cause};
+                  .cause = choice.cause,
+                  .kv_transfer = choice.kv_transfer.get()};
   if (request_.return_token_ids) text.token_ids = &choice.tokens;
   if (!told_prompts_.empty() && !choice.told_prompt) text.prompt_token_ids = &told_prompts_[index / request_.best_of];
   if (choice.chat != nullptr) text.parts = &choice.chat->parts();

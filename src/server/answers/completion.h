@@ -83,8 +83,9 @@ class Completion final : public OutputReceiver, public AnswerSource {
     std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};  // until they are told, if they have come
     std::uint32_t num_tokens = 0;
     std::uint32_t num_cached_tokens = 0;
-    std::vector<TokenId> tokens{};  // with `return_token_ids`, until they are told
-    bool told_prompt = false;       // its tokens
+    std::vector<TokenId> tokens{};                          // with `return_token_ids`, until they are told
+    bool told_prompt = false;                               // its tokens
+    std::shared_ptr<const KvTransferParams> kv_transfer{};  // with its end, where its blocks are kept for another server
     bool begun = false;
     std::uint32_t num_reasoning_tokens = 0;
     std::optional<FinishReason> finish;

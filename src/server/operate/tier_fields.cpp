@@ -49,6 +49,9 @@ constexpr TierField kFields[] = {
      &number_of<&Tier::num_late_answers>},
     {"absent_blocks", kCounter, "Blocks that a remote store had forgotten when they were to be loaded.",
      &number_of<&Tier::num_absent_blocks>},
+    {"open_leases", kGauge, "Requests whose blocks are kept for another server.", &number_of<&Tier::num_open_leases>},
+    {"leases", kCounter, "Requests whose blocks were kept for another server.", &number_of<&Tier::num_leases>},
+    {"expired_leases", kCounter, "Of these, those that nobody had fetched in time.", &number_of<&Tier::num_expired_leases>},
 };
 
 }  // namespace

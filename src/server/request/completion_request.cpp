@@ -10,9 +10,9 @@
 #include <limits>
 
 #include "server/request/chat_messages.h"
-#include "server/request/hidden_states.h"
 #include "server/request/object_reader.h"
 #include "server/request/token_fields.h"
+#include "server/request/transfer_params.h"
 
 namespace quire {
 
@@ -371,7 +371,7 @@ Result<CompletionRequest> parse_completion_request(Api api, json::object object,
   read_scheduling(reader, request);
   read_agent(reader, request);
   request.form = read_output_form(reader);
-  request.hidden_states = read_hidden_states(reader);
+  read_transfer_params(reader, request);
   request.cached_only = reader.boolean("fail_if_not_cached", false);
   if (request.cached_only && (request.hidden_states || request.prompts.size() > 1))
     reader.reject("fail_if_not_cached", "is given with hidden states or several prompts", "ask for one completion of one prompt");

@@ -62,10 +62,11 @@ struct CompletionRequest {
   bool in_thought = false;                       // chat: the prompt ends within a reasoning part
   bool tells_thoughts = true;                    // chat: what the model thinks is part of the answer
   bool echo = false;
-  bool echo_only = false;        // max_tokens 0: of what is drawn (one token must be) nothing is told
-  bool hidden_states = false;    // of the prompt, in a file
-  bool cached_only = false;      // fail_if_not_cached
-  bool prompt_logprobs = false;  // sampling.prompt_logprobs are told, not only for `echo`
+  bool echo_only = false;                       // max_tokens 0: of what is drawn (one token must be) nothing is told
+  bool hidden_states = false;                   // of the prompt, in a file
+  std::optional<KvTransferParams> kv_transfer;  // its blocks are for another server, or come from one
+  bool cached_only = false;                     // fail_if_not_cached
+  bool prompt_logprobs = false;                 // sampling.prompt_logprobs are told, not only for `echo`
   bool stream = false;
   bool include_usage = false;     // a last chunk with the usage
   bool continuous_usage = false;  // usage in every chunk

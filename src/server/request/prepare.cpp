@@ -40,6 +40,7 @@ EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionReques
   EngineRequest out{std::move(prompt), request.sampling, request.cache_salt, request.priority, request.tags, request.best_of};
   out.beam_search = request.beam_search;
   out.session = request.session;
+  out.kv_transfer = request.kv_transfer;
   if (request.form) out.structured_output = request.form->wanted;
   // The best are those whose tokens are the likeliest.
   if (request.best_of > request.n && !out.sampling.logprobs) out.sampling.logprobs = 0;

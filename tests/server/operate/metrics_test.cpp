@@ -131,7 +131,10 @@ TEST(Metrics, TellOfTheTiersThereAre) {
                              .num_asked_blocks = 15,
                              .num_found_blocks = 16,
                              .num_late_answers = 17,
-                             .num_absent_blocks = 18});
+                             .num_absent_blocks = 18,
+                             .num_open_leases = 19,
+                             .num_leases = 20,
+                             .num_expired_leases = 21});
   const std::string text = metrics_text(engine, {}, "m");
   for (const char* line : {"budget_bytes 100",
                            "places 9",
@@ -154,6 +157,9 @@ TEST(Metrics, TellOfTheTiersThereAre) {
                            "found_blocks_total 16",
                            "late_answers_total 17",
                            "absent_blocks_total 18",
+                           "open_leases 19",
+                           "leases_total 20",
+                           "expired_leases_total 21",
                            "computed_tokens_total 9",
                            "load_bytes_per_second 1.5",
                            "compute_tokens_per_second 2.5",

@@ -6,6 +6,7 @@
 #include "server/http/error_response.h"
 #include "server/request/completion_request.h"
 #include "server/request/hidden_states.h"
+#include "server/request/transfer_params.h"
 
 namespace quire {
 
@@ -61,7 +62,10 @@ void OpenAiWriter::end_stream(std::string& events, const Usage& usage, const Err
 }
 
 std::string OpenAiWriter::whole_answer(const std::vector<ChoiceText>& choices, const Usage& usage) {
-  return openai_answer(head_, *tokenizer_, choices, usage, options_.more);
+  std::string more = options_.more;
+  if (!choices.empty() && choices.front().kv_transfer != nullptr)
+    more += R"(,"kv_transfer_params":)" + transfer_params_json(*choices.front().kv_transfer);
+  return openai_answer(head_, *tokenizer_, choices, usage, more);
 }
 
 }  // namespace quire

@@ -1,0 +1,34 @@
+#include "runtime/remote/peer_link.h"
+
+namespace quire {
+
+bool PeerLink::go_on() {
+  if (is_lost()) return false;
+  const RemoteStream::State state = stream_->go_on();
+  if (state == RemoteStream::State::opening) return true;
+  is_lost_ = state == RemoteStream::State::lost || !write() || !read();
+  return !is_lost();
+}
+
+bool PeerLink::write() {
+  while (has_output()) {
+    const std::ptrdiff_t num_written = stream_->write(std::span(out_).subspan(out_at_));
+    if (num_written < 0) return false;
+    if (num_written == 0) return true;
+    out_at_ += static_cast<std::size_t>(num_written);
+  }
+  out_.clear();
+  out_at_ = 0;
+  return true;
+}
+
+// Where a whole frame waits to be taken there may be no room: then the rest stays with the system.
+bool PeerLink::read() {
+  const std::span<std::byte> room = frames_.room();
+  if (room.empty()) return true;
+  const std::ptrdiff_t num_read = stream_->read(room);
+  if (num_read > 0) frames_.filled(static_cast<std::size_t>(num_read));
+  return num_read >= 0;
+}
+
+}  // namespace quire

@@ -1,0 +1,371 @@
+// One thread accepts, reads and writes; nothing that comes in makes it wait or take more than a frame of memory per connection. What a
+// consumer asks for is looked at when its MAC is right, and not before. The mutex is never held while a block is copied, sealed or sent,
+// nor while a job is told that it is over.
+#include "runtime/remote/peer_server.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/check.h"
+#include "base/thread_nice.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kMostPeerClients = 64;
+constexpr int kPeerBacklog = 64;
+constexpr int kBlocksOfTurn = 8;  // of one consumer, before the next one has its turn
+constexpr int kPeerTick_ms = 50;  // while there is something that may be over by then
+
+std::chrono::steady_clock::duration peer_seconds(double seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+std::string system_problem() {
+  return std::generic_category().message(errno);
+}
+
+std::uint16_t port_of(int descriptor) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size);
+  return address.ss_family == AF_INET6 ? ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port)
+                                       : ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+struct FreePeerAddresses {
+  void operator()(addrinfo* addresses) const { freeaddrinfo(addresses); }
+};
+
+Result<int> listen_at(const std::string& host, std::uint16_t port) {
+  const auto refuse = [&](const char* field, std::string problem, const char* remedy) {
+    return fail(ErrorCode::invalid_argument, field, std::move(problem), remedy);
+  };
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
+  const std::unique_ptr<addrinfo, FreePeerAddresses> addresses(found);
+  if (error != 0) return refuse("kv_host", fmt::format("{}: {}", host, gai_strerror(error)), "give an address of this machine");
+  const int descriptor = socket(addresses->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return refuse("kv_host", host + ": " + system_problem(), "give an address of this machine");
+  const int is_on = 1;
+  setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &is_on, sizeof is_on);
+  if (bind(descriptor, addresses->ai_addr, addresses->ai_addrlen) == 0 && listen(descriptor, kPeerBacklog) == 0) return descriptor;
+  const bool is_taken = errno == EADDRINUSE || errno == EACCES;
+  const std::string problem = fmt::format("{}:{}: {}", host, port, system_problem());
+  close(descriptor);
+  return is_taken ? refuse("kv_port", problem, "give another port, or 0 for a free one")
+                  : refuse("kv_host", problem, "give an address of this machine");
+}
+
+}  // namespace
+
+struct PeerServer::Lease {
+  std::uint64_t ticket = 0;
+  std::string request_id;
+  TimePoint until;
+  std::vector<std::optional<TierJob>> jobs;
+  std::uint32_t num_kept = 0;
+  bool is_over = false;
+  // A job's outcome: some of it was sent, or nobody came.
+  bool was_served = false;
+};
+
+struct PeerServer::Client {
+  explicit Client(int descriptor) : link(std::make_unique<RemoteStream>(descriptor), kMostPeerPayload) {}
+  PeerLink link;
+  PeerSession session;
+  TimePoint until;
+  std::shared_ptr<Lease> lease;  // blocks of it are being sent
+  std::uint32_t next_block = 0, end_block = 0;
+  bool is_greeted = false, is_ending = false;
+  bool has_more = false;  // its turn was over before all that it asked for was sent
+};
+
+Result<std::unique_ptr<PeerServer>> PeerServer::open(PeerServerOptions options) {
+  const Result<int> listener = listen_at(options.host, options.port);
+  if (!listener) return std::unexpected(listener.error());
+  const std::uint16_t port = port_of(*listener);
+  return std::unique_ptr<PeerServer>(new PeerServer(std::move(options), *listener, port));
+}
+
+PeerServer::PeerServer(PeerServerOptions options, int listener, std::uint16_t port)
+    : options_(std::move(options)),
+      listener_(listener),
+      wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      port_(port),
+      seal_(options_.secret),
+      longest_(peer_seconds(options_.lease_s)) {
+  QUIRE_CHECK(wake_ >= 0, "the process has no descriptor left");
+  thread_ = std::thread([this] { run(); });
+}
+
+PeerServer::~PeerServer() {
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  eventfd_write(wake_, 1);
+  thread_.join();
+  close(listener_);
+  close(wake_);
+}
+
+void PeerServer::promise(std::uint64_t ticket, std::string request_id, std::uint32_t num_blocks) {
+  const auto lease = std::make_shared<Lease>();
+  lease->ticket = ticket;
+  lease->request_id = std::move(request_id);
+  lease->jobs.resize(num_blocks);
+  const std::lock_guard lock(mutex_);
+  lease->until = std::chrono::steady_clock::now() + longest_;
+  const bool is_new = tickets_.emplace(lease->request_id, ticket).second && leases_.emplace(ticket, lease).second;
+  QUIRE_CHECK(is_new, "a lease is promised once");
+  ++stats_.num_leases;
+}
+
+void PeerServer::keep(std::uint64_t ticket, std::uint32_t index, TierJob job) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = leases_.find(ticket);
+    if (found == leases_.end() || found->second->is_over) {
+      late_.push_back(std::move(job));
+    } else {
+      Lease& lease = *found->second;
+      QUIRE_CHECK(index < lease.jobs.size() && !lease.jobs[index], "each block of a lease is kept once");
+      lease.jobs[index] = std::move(job);
+      if (++lease.num_kept < lease.jobs.size()) return;
+    }
+  }
+  eventfd_write(wake_, 1);
+}
+
+void PeerServer::end(std::uint64_t ticket) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = leases_.find(ticket);
+    if (found == leases_.end()) return;
+    found->second->is_over = true;
+  }
+  eventfd_write(wake_, 1);
+}
+
+void PeerServer::hurry(double seconds) {
+  const std::lock_guard lock(mutex_);
+  longest_ = std::min(longest_, peer_seconds(seconds));
+  const TimePoint until = std::chrono::steady_clock::now() + longest_;
+  for (auto& [ticket, lease] : leases_) lease->until = std::min(lease->until, until);
+}
+
+PeerServerStats PeerServer::stats() const {
+  const std::lock_guard lock(mutex_);
+  PeerServerStats stats = stats_;
+  stats.num_refused = num_refused_;
+  stats.num_open_leases = static_cast<std::uint32_t>(leases_.size());
+  return stats;
+}
+
+void PeerServer::run() {
+  set_thread_nice(kNiceBeside);
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stops_) break;
+    }
+    wait();
+    accept_some();
+    std::erase_if(clients_, [this](const std::unique_ptr<Client>& client) { return !serve(*client); });
+    end_leases(false);
+  }
+  clients_.clear();
+  end_leases(true);
+}
+
+void PeerServer::wait() {
+  std::vector<pollfd> polled;
+  polled.reserve(clients_.size() + 2);
+  polled.push_back({.fd = wake_, .events = POLLIN, .revents = 0});
+  // Where the process has no descriptor left, who knocks waits.
+  polled.push_back({.fd = cannot_accept_ ? -1 : listener_, .events = POLLIN, .revents = 0});
+  bool has_leases = false;
+  {
+    const std::lock_guard lock(mutex_);
+    has_leases = !leases_.empty() || !late_.empty();
+  }
+  for (const std::unique_ptr<Client>& client : clients_)
+    polled.push_back({.fd = client->link.descriptor(), .events = client->link.events(client->has_more), .revents = 0});
+  poll(polled.data(), polled.size(), has_leases || cannot_accept_ || !clients_.empty() ? kPeerTick_ms : -1);
+  eventfd_t count = 0;
+  eventfd_read(wake_, &count);
+}
+
+void PeerServer::accept_some() {
+  for (;;) {
+    const int descriptor = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    cannot_accept_ = descriptor < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
+    if (descriptor < 0) return;
+    auto client = std::make_unique<Client>(descriptor);
+    client->until = std::chrono::steady_clock::now() + peer_seconds(options_.patience_s);
+    // Told so, in what the system has room for at once.
+    if (clients_.size() >= kMostPeerClients) {
+      refuse(*client, PeerEnd::busy);
+      client->link.go_on();
+      continue;
+    }
+    clients_.push_back(std::move(client));
+  }
+}
+
+// Whether it goes on.
+bool PeerServer::serve(Client& client) {
+  client.has_more = false;
+  for (int num_blocks = 0;;) {
+    const bool had_output = client.link.has_output();
+    if (!client.link.go_on()) return false;
+    const bool is_flushed = !client.link.has_output();
+    const TimePoint now = std::chrono::steady_clock::now();
+    if (had_output && is_flushed) client.until = now + peer_seconds(options_.patience_s);
+    if (now > client.until) return false;
+    if (!is_flushed) return true;
+    if (client.is_ending) return false;
+    if (client.lease != nullptr) {
+      if (!send_next(client)) return true;
+      client.has_more = ++num_blocks == kBlocksOfTurn;
+      if (client.has_more) return true;
+      continue;
+    }
+    const std::optional<PeerFrame> frame = client.link.next();
+    if (!frame) return !client.link.is_lost();
+    client.until = now + peer_seconds(options_.patience_s);
+    if (!take_frame(client, *frame)) return false;
+  }
+}
+
+// Whether there is anything to send; the lease's last block may not have come yet.
+bool PeerServer::send_next(Client& client) {
+  const std::shared_ptr<Lease> lease = client.lease;
+  {
+    const std::lock_guard lock(mutex_);
+    if (lease->is_over) {
+      client.lease = nullptr;
+      return refuse(client, PeerEnd::unknown_request);
+    }
+    if (lease->num_kept < lease->jobs.size()) return false;
+    lease->was_served = true;
+    lease->until = std::max(lease->until, std::chrono::steady_clock::now() + peer_seconds(options_.patience_s));
+  }
+  // The jobs stay as they are until this thread ends the lease.
+  const TierJob& job = *lease->jobs[client.next_block];
+  const std::span<std::byte> bytes = PeerSeal::add_block(client.link.out(), client.next_block, job.bytes);
+  if (!job.copy(bytes)) {
+    end(lease->ticket);
+    client.link.out().clear();
+    client.lease = nullptr;
+    return refuse(client, PeerEnd::unknown_request);
+  }
+  seal_.seal_block(client.link.out(), client.session, job.name, job.bytes);
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.num_sent;
+    stats_.bytes_sent += job.bytes;
+  }
+  if (++client.next_block == client.end_block) client.lease = nullptr;
+  return true;
+}
+
+// false: it is over with this client.
+bool PeerServer::take_frame(Client& client, const PeerFrame& frame) {
+  return client.is_greeted ? answer(client, frame) : greet(client, frame);
+}
+
+bool PeerServer::greet(Client& client, const PeerFrame& frame) {
+  const std::optional<PeerHello> hello = PeerSeal::read_hello(frame);
+  if (!hello) return false;
+  if (hello->version != kPeerVersion) return refuse(client, PeerEnd::other_version);
+  if (hello->fingerprint != options_.fingerprint) return refuse(client, PeerEnd::other_model);
+  client.session.fingerprint = options_.fingerprint;
+  client.session.consumer = hello->nonce;
+  if (getrandom(client.session.producer.data(), client.session.producer.size(), 0) != static_cast<ssize_t>(sizeof(PeerNonce))) return false;
+  seal_.add_welcome(client.link.out(), client.session, options_.engine_id);
+  client.is_greeted = true;
+  return true;
+}
+
+bool PeerServer::answer(Client& client, const PeerFrame& frame) {
+  const std::optional<PeerAsk> ask = seal_.read_ask(frame, client.session);
+  if (!ask) return refuse(client, PeerEnd::not_verified);
+  const std::lock_guard lock(mutex_);
+  const auto found = tickets_.find(ask->request_id);
+  const std::shared_ptr<Lease> lease = found == tickets_.end() ? nullptr : leases_.at(found->second);
+  const bool is_known = lease != nullptr && !lease->is_over;
+  if (!is_known) {
+    client.is_ending = true;
+    PeerSeal::add_bye(client.link.out(), PeerEnd::unknown_request);
+    return true;
+  }
+  if (frame.kind == PeerKind::read) {
+    const std::uint64_t end = std::uint64_t{ask->first_block} + ask->num_blocks;
+    if (ask->num_blocks == 0 || end > lease->jobs.size()) return false;
+    client.lease = lease;
+    client.next_block = ask->first_block;
+    client.end_block = static_cast<std::uint32_t>(end);
+    return true;
+  }
+  if (frame.kind == PeerKind::renew) lease->until = std::max(lease->until, std::chrono::steady_clock::now() + longest_);
+  if (frame.kind == PeerKind::done) lease->is_over = lease->was_served = true;
+  client.is_ending = true;
+  PeerSeal::add_bye(client.link.out(), PeerEnd::served);
+  return true;
+}
+
+bool PeerServer::refuse(Client& client, PeerEnd end) {
+  client.is_ending = true;
+  PeerSeal::add_bye(client.link.out(), end);
+  ++num_refused_;
+  return true;
+}
+
+// The server's thread: those whose time is over, or that somebody has ended.
+void PeerServer::end_leases(bool all) {
+  std::vector<std::shared_ptr<Lease>> over;
+  std::vector<TierJob> late;
+  {
+    const std::lock_guard lock(mutex_);
+    const TimePoint now = std::chrono::steady_clock::now();
+    late.swap(late_);
+    for (auto at = leases_.begin(); at != leases_.end();) {
+      const std::shared_ptr<Lease>& lease = at->second;
+      const bool is_expired = !lease->is_over && now >= lease->until;
+      if (!all && !lease->is_over && !is_expired) {
+        ++at;
+        continue;
+      }
+      lease->is_over = true;
+      stats_.num_expired_leases += is_expired ? 1 : 0;
+      over.push_back(lease);
+      tickets_.erase(lease->request_id);
+      at = leases_.erase(at);
+    }
+  }
+  for (const std::shared_ptr<Lease>& lease : over) finish(lease);
+  for (const TierJob& job : late) job.over(TierOutcome::given_up);
+}
+
+void PeerServer::finish(const std::shared_ptr<Lease>& lease) {
+  for (std::optional<TierJob>& job : lease->jobs)
+    if (job) job->over(lease->was_served ? TierOutcome::done : TierOutcome::given_up);
+}
+
+}  // namespace quire

@@ -1,0 +1,257 @@
+// Frames to bytes and back. Used by the threads of peer_server.h and peer_fetcher.h, each with a seal of its own. Lengths are checked
+// before memory is taken or read: a payload that claims more than a frame may have ends the connection.
+#include "runtime/remote/peer_wire.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kPeerMagic = "quirepkv";
+
+template <class Number>
+void put_number(std::byte* at, Number value) {
+  for (std::size_t i = 0; i < sizeof value; ++i) at[i] = static_cast<std::byte>(value >> (8 * i));
+}
+
+template <class Number>
+Number get_number(const std::byte* at) {
+  Number value = 0;
+  for (std::size_t i = 0; i < sizeof value; ++i) value = static_cast<Number>(value | static_cast<Number>(at[i]) << (8 * i));
+  return value;
+}
+
+// Appends to a frame.
+class FrameWriter {
+ public:
+  FrameWriter(std::vector<std::byte>& out, PeerKind kind) : out_(out), at_(out.size()) {
+    number(std::uint32_t{0});
+    number(static_cast<std::uint8_t>(kind));
+  }
+  void bytes(std::span<const std::byte> bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
+  template <class Number>
+  void number(Number value) {
+    out_.resize(out_.size() + sizeof value);
+    put_number(out_.data() + out_.size() - sizeof value, value);
+  }
+  void text(std::string_view text) {
+    QUIRE_CHECK(text.size() <= kMostPeerName, "names are short");
+    number(static_cast<std::uint8_t>(text.size()));
+    bytes(std::as_bytes(std::span(text)));
+  }
+  // `later`: bytes that are still to come.
+  void finish(std::size_t later = 0) {
+    put_number(out_.data() + at_, static_cast<std::uint32_t>(out_.size() - at_ - kPeerHeadBytes + later));
+  }
+  [[nodiscard]] std::size_t payload_at() const { return at_ + kPeerHeadBytes; }
+
+ private:
+  std::vector<std::byte>& out_;
+  const std::size_t at_;
+};
+
+// Takes a payload apart; what is not there makes it bad.
+class PayloadReader {
+ public:
+  explicit PayloadReader(std::span<const std::byte> payload) : left_(payload) {}
+  std::span<const std::byte> bytes(std::size_t count) {
+    if (left_.size() < count) is_bad_ = true;
+    if (is_bad_) return {};
+    const std::span<const std::byte> taken = left_.first(count);
+    left_ = left_.subspan(count);
+    return taken;
+  }
+  template <class Number>
+  Number number() {
+    const std::span<const std::byte> taken = bytes(sizeof(Number));
+    return taken.empty() ? Number{0} : get_number<Number>(taken.data());
+  }
+  std::string text() {
+    const auto length = number<std::uint8_t>();
+    if (length > kMostPeerName) is_bad_ = true;
+    const std::span<const std::byte> taken = bytes(length);
+    return {reinterpret_cast<const char*>(taken.data()), taken.size()};
+  }
+  template <std::size_t kBytes>
+  void fill(std::span<std::byte, kBytes> into) {
+    std::ranges::copy(bytes(kBytes), into.begin());
+  }
+  // All of it was what it should be.
+  [[nodiscard]] bool is_good() const { return !is_bad_ && left_.empty(); }
+
+ private:
+  std::span<const std::byte> left_;
+  bool is_bad_ = false;
+};
+
+}  // namespace
+
+std::string_view peer_end_name(PeerEnd end) {
+  switch (end) {
+    case PeerEnd::served:
+      return "served";
+    case PeerEnd::other_version:
+      return "it speaks another version";
+    case PeerEnd::other_model:
+      return "it has another model, layout or arithmetic";
+    case PeerEnd::not_verified:
+      return "it has another key";
+    case PeerEnd::unknown_request:
+      return "it keeps no blocks of that request";
+    case PeerEnd::busy:
+      return "it is busy";
+  }
+  return "?";
+}
+
+std::span<std::byte> PeerFrames::room() {
+  std::copy(bytes_.begin() + static_cast<std::ptrdiff_t>(begin_), bytes_.begin() + static_cast<std::ptrdiff_t>(end_), bytes_.begin());
+  end_ -= begin_;
+  begin_ = 0;
+  return std::span(bytes_).subspan(end_);
+}
+
+std::optional<PeerFrame> PeerFrames::next() {
+  if (is_broken_ || end_ - begin_ < kPeerHeadBytes) return std::nullopt;
+  const std::size_t length = get_number<std::uint32_t>(&bytes_[begin_]);
+  const auto kind = static_cast<std::uint8_t>(bytes_[begin_ + 4]);
+  is_broken_ = length > bytes_.size() - kPeerHeadBytes || kind < static_cast<std::uint8_t>(PeerKind::hello) ||
+               kind > static_cast<std::uint8_t>(PeerKind::bye);
+  if (is_broken_ || end_ - begin_ < kPeerHeadBytes + length) return std::nullopt;
+  const PeerFrame frame{.kind = static_cast<PeerKind>(kind), .payload = std::span(bytes_).subspan(begin_ + kPeerHeadBytes, length)};
+  begin_ += kPeerHeadBytes + length;
+  return frame;
+}
+
+Sha256Digest PeerSeal::mac_of(PeerKind kind, const PeerSession& session, const OffloadKey* name, std::span<const std::byte> payload) {
+  std::array<std::byte, 7> head{};
+  head[0] = static_cast<std::byte>(kind);
+  put_number(&head[1], kPeerVersion);
+  put_number(&head[3], name == nullptr ? 0 : name->group);
+  mac_.update(head);
+  mac_.update(std::as_bytes(std::span(session.fingerprint)));
+  mac_.update(session.consumer);
+  mac_.update(session.producer);
+  if (name != nullptr) mac_.update(std::as_bytes(std::span(name->hash)));
+  mac_.update(payload);
+  return mac_.finish();
+}
+
+// Its length has been written with the MAC's.
+void PeerSeal::seal(std::vector<std::byte>& out, std::size_t payload_at, PeerKind kind, const PeerSession& session,
+                    const OffloadKey* name) {
+  const Sha256Digest mac = mac_of(kind, session, name, std::span(out).subspan(payload_at));
+  const auto bytes = std::as_bytes(std::span(mac));
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+
+std::optional<std::span<std::byte>> PeerSeal::open(const PeerFrame& frame, const PeerSession& session, const OffloadKey* name) {
+  if (frame.payload.size() < kPeerMacBytes) return std::nullopt;
+  const std::span<std::byte> said = frame.payload.first(frame.payload.size() - kPeerMacBytes);
+  const Sha256Digest mac = mac_of(frame.kind, session, name, said);
+  if (!KeyedMac::are_equal(std::as_bytes(std::span(mac)), frame.payload.last(kPeerMacBytes))) return std::nullopt;
+  return said;
+}
+
+void PeerSeal::add_hello(std::vector<std::byte>& out, const PeerHello& hello) {
+  FrameWriter writer(out, PeerKind::hello);
+  writer.bytes(std::as_bytes(std::span(kPeerMagic)));
+  writer.number(hello.version);
+  writer.bytes(std::as_bytes(std::span(hello.fingerprint)));
+  writer.bytes(hello.nonce);
+  writer.finish();
+}
+
+std::optional<PeerHello> PeerSeal::read_hello(const PeerFrame& frame) {
+  if (frame.kind != PeerKind::hello) return std::nullopt;
+  PayloadReader reader(frame.payload);
+  if (!std::ranges::equal(reader.bytes(kPeerMagic.size()), std::as_bytes(std::span(kPeerMagic)))) return std::nullopt;
+  PeerHello hello;
+  hello.version = reader.number<std::uint16_t>();
+  // A later version may say more.
+  if (hello.version != kPeerVersion) return hello;
+  reader.fill(std::as_writable_bytes(std::span(hello.fingerprint)));
+  reader.fill(std::span(hello.nonce));
+  return reader.is_good() ? std::optional(hello) : std::nullopt;
+}
+
+void PeerSeal::add_bye(std::vector<std::byte>& out, PeerEnd end) {
+  FrameWriter writer(out, PeerKind::bye);
+  writer.number(static_cast<std::uint8_t>(end));
+  writer.finish();
+}
+
+std::optional<PeerEnd> PeerSeal::read_bye(const PeerFrame& frame) {
+  if (frame.kind != PeerKind::bye) return std::nullopt;
+  PayloadReader reader(frame.payload);
+  const auto end = reader.number<std::uint8_t>();
+  if (!reader.is_good() || end > static_cast<std::uint8_t>(PeerEnd::busy)) return std::nullopt;
+  return static_cast<PeerEnd>(end);
+}
+
+void PeerSeal::add_welcome(std::vector<std::byte>& out, const PeerSession& session, std::string_view engine_id) {
+  FrameWriter writer(out, PeerKind::welcome);
+  writer.bytes(session.producer);
+  writer.text(engine_id);
+  writer.finish(kPeerMacBytes);
+  seal(out, writer.payload_at(), PeerKind::welcome, session, nullptr);
+}
+
+// The MAC is over the producer's number, which is in the payload itself.
+std::optional<PeerWelcome> PeerSeal::read_welcome(const PeerFrame& frame, PeerSession session) {
+  if (frame.kind != PeerKind::welcome || frame.payload.size() < sizeof(PeerNonce)) return std::nullopt;
+  std::ranges::copy(frame.payload.first(sizeof(PeerNonce)), session.producer.begin());
+  const auto said = open(frame, session, nullptr);
+  if (!said) return std::nullopt;
+  PayloadReader reader(*said);
+  PeerWelcome welcome;
+  reader.fill(std::span(welcome.nonce));
+  welcome.engine_id = reader.text();
+  return reader.is_good() ? std::optional(std::move(welcome)) : std::nullopt;
+}
+
+void PeerSeal::add_ask(std::vector<std::byte>& out, const PeerSession& session, PeerKind kind, const PeerAsk& ask) {
+  FrameWriter writer(out, kind);
+  writer.text(ask.request_id);
+  writer.number(ask.first_block);
+  writer.number(ask.num_blocks);
+  writer.finish(kPeerMacBytes);
+  seal(out, writer.payload_at(), kind, session, nullptr);
+}
+
+std::optional<PeerAsk> PeerSeal::read_ask(const PeerFrame& frame, const PeerSession& session) {
+  const bool is_ask = frame.kind == PeerKind::read || frame.kind == PeerKind::done || frame.kind == PeerKind::renew;
+  const auto said = is_ask ? open(frame, session, nullptr) : std::nullopt;
+  if (!said) return std::nullopt;
+  PayloadReader reader(*said);
+  PeerAsk ask;
+  ask.request_id = reader.text();
+  ask.first_block = reader.number<std::uint32_t>();
+  ask.num_blocks = reader.number<std::uint32_t>();
+  return reader.is_good() ? std::optional(std::move(ask)) : std::nullopt;
+}
+
+std::span<std::byte> PeerSeal::add_block(std::vector<std::byte>& out, std::uint32_t index, std::size_t block_bytes) {
+  FrameWriter writer(out, PeerKind::block);
+  writer.number(index);
+  writer.finish(block_bytes + kPeerMacBytes);
+  out.resize(out.size() + block_bytes);
+  return std::span(out).last(block_bytes);
+}
+
+void PeerSeal::seal_block(std::vector<std::byte>& out, const PeerSession& session, const OffloadKey& name, std::size_t block_bytes) {
+  QUIRE_CHECK(out.size() >= 4 + block_bytes, "a block was added");
+  seal(out, out.size() - 4 - block_bytes, PeerKind::block, session, &name);
+}
+
+std::optional<std::span<std::byte>> PeerSeal::read_block(const PeerFrame& frame, const PeerSession& session, const OffloadKey& name,
+                                                         std::uint32_t index, std::size_t block_bytes) {
+  if (frame.kind != PeerKind::block || frame.payload.size() != peer_block_payload(block_bytes)) return std::nullopt;
+  if (get_number<std::uint32_t>(frame.payload.data()) != index) return std::nullopt;
+  const auto said = open(frame, session, &name);
+  return said ? std::optional(said->subspan(4)) : std::nullopt;
+}
+
+}  // namespace quire

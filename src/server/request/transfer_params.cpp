@@ -1,0 +1,91 @@
+#include "server/request/transfer_params.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/json_text.h"
+
+namespace quire {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr const char* kShape = "send what the producer has answered";
+
+std::optional<std::vector<std::uint32_t>> ids_of(const json::array& values) {
+  std::vector<std::uint32_t> ids;
+  ids.reserve(values.size());
+  for (const json::value& value : values) {
+    if (!value.is_int64() || value.get_int64() < 0 || value.get_int64() > std::numeric_limits<std::uint32_t>::max()) return std::nullopt;
+    ids.push_back(static_cast<std::uint32_t>(value.get_int64()));
+  }
+  return ids;
+}
+
+// A list for each cache group, or, from versions of vLLM that know one group, of that one.
+void read_block_ids(ObjectReader& reader, KvTransferParams& params) {
+  const json::value* value = reader.find("remote_block_ids");
+  if (value == nullptr) return;
+  if (!value->is_array()) return reader.reject("remote_block_ids", "must be a list, not " + describe(*value), kShape);
+  const json::array& lists = value->get_array();
+  const bool is_nested = !lists.empty() && lists.front().is_array();
+  if (!is_nested) {
+    auto ids = ids_of(lists);
+    if (!ids) return reader.reject("remote_block_ids", "holds something else than numbers of blocks", kShape);
+    if (!ids->empty()) params.remote_block_ids.push_back(*std::move(ids));
+    return;
+  }
+  params.remote_block_ids.reserve(lists.size());
+  for (const json::value& list : lists) {
+    auto ids = list.is_array() ? ids_of(list.get_array()) : std::nullopt;
+    if (!ids) return reader.reject("remote_block_ids", "holds something else than lists of numbers of blocks", kShape);
+    params.remote_block_ids.push_back(*std::move(ids));
+  }
+}
+
+}  // namespace
+
+void read_transfer_params(ObjectReader& reader, CompletionRequest& request) {
+  json::value* value = reader.find("kv_transfer_params");
+  if (value == nullptr) return;
+  if (!value->is_object())
+    return reader.reject("kv_transfer_params", "holds " + describe(*value), R"(send {"hidden_states": true}, or remove it)");
+  ObjectReader inner(value->get_object(), "kv_transfer_params.");
+  request.hidden_states = inner.boolean("hidden_states", false);
+  KvTransferParams params;
+  params.do_remote_decode = inner.boolean("do_remote_decode", false);
+  params.do_remote_prefill = inner.boolean("do_remote_prefill", false);
+  read_block_ids(inner, params);
+  params.remote_engine_id = inner.text("remote_engine_id");
+  params.remote_request_id = inner.text("remote_request_id");
+  params.remote_host = inner.text("remote_host");
+  params.remote_port = static_cast<std::uint16_t>(inner.integer("remote_port", 0, 0, std::numeric_limits<std::uint16_t>::max()));
+  params.tp_size = static_cast<std::uint32_t>(inner.integer("tp_size", 1, 1, 1));
+  const bool is_transfer = params.do_remote_decode || params.do_remote_prefill;
+  // Other versions say more.
+  if (auto read = is_transfer ? inner.finish(request.ignored) : inner.finish(); !read) return reader.reject(std::move(read.error()));
+  if (!is_transfer) return;
+  if (params.do_remote_decode && request.stream)
+    return reader.reject("kv_transfer_params", "asks for do_remote_decode, which is answered with a whole answer", "do not stream");
+  if (request.prompts.size() > 1 || request.hidden_states)
+    return reader.reject("kv_transfer_params", "goes with one prompt, and with no hidden states", "send one request for each");
+  request.kv_transfer = std::move(params);
+}
+
+std::string transfer_params_json(const KvTransferParams& params) {
+  return fmt::format(
+      R"({{"do_remote_prefill":{},"do_remote_decode":{},"remote_block_ids":[[{}]],"remote_engine_id":{},"remote_request_id":{},"remote_host":{},"remote_port":{},"tp_size":{}}})",
+      params.do_remote_prefill, params.do_remote_decode,
+      fmt::join(params.remote_block_ids.empty() ? std::vector<std::uint32_t>() : params.remote_block_ids.front(), ","),
+      json_string(params.remote_engine_id), json_string(params.remote_request_id), json_string(params.remote_host), params.remote_port,
+      params.tp_size);
+}
+
+}  // namespace quire

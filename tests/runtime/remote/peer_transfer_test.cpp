@@ -1,0 +1,307 @@
+// Blocks from one server's cache to another's, by their transports: they are those that were kept, or they are named as bad; a lease is
+// over when the consumer has its blocks, does not want them, or never comes; nobody waits long for a peer that is gone, stalls or lies.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "runtime/remote/peer_relay.h"
+#include "runtime/remote/peer_store.h"
+#include "runtime/tier/store_transport.h"
+#include "runtime/tier/toy_cache.h"
+
+namespace quire::test {
+namespace {
+
+constexpr std::uint64_t kToyBlock = 9000;
+constexpr std::uint32_t kNumBlocks = 20;
+
+struct PeerSetup {
+  std::uint8_t key = 1, fingerprint = 7;
+  double lease_s = 60.0;
+  std::string engine_id = "producer";
+};
+
+// A server with its cache, which keeps blocks, and loads.
+class PeerSide {
+ public:
+  explicit PeerSide(const PeerSetup& setup = {})
+      : store_(
+            std::make_shared<PeerStore>(PeerServer::open({.host = "127.0.0.1",
+                                                          .port = 0,
+                                                          .secret = std::vector(16, std::byte{setup.key}),
+                                                          .fingerprint = tier_fingerprint(setup.fingerprint),
+                                                          .engine_id = setup.engine_id,
+                                                          .lease_s = setup.lease_s})
+                                            .value(),
+                                        std::make_unique<PeerFetcher>(PeerFetcherOptions{.secret = std::vector(16, std::byte{setup.key}),
+                                                                                         .fingerprint = tier_fingerprint(setup.fingerprint),
+                                                                                         .block_bytes = kToyBlock,
+                                                                                         .patience_s = 0.5}),
+                                        200, kToyBlock)),
+        transport(store_, 1.0, true, 1e6) {
+    transport.attach(cache.pages(), [] {});
+  }
+  ~PeerSide() { transport.detach(); }
+
+  PeerStore& store() { return *store_; }
+  // Blocks 1 to kNumBlocks, which hold what these numbers say, from `number` on.
+  void keep(std::uint64_t ticket, const std::string& request_id, std::uint64_t number = 0) {
+    store_->server()->promise(ticket, request_id, kNumBlocks);
+    start(ticket, TransferDirection::store, 0, number, kNumBlocks);
+  }
+  void load(std::uint64_t ticket, PeerSource source, std::uint32_t first = 0, std::uint64_t number = 0) {
+    store_->fetcher()->expect(ticket, std::move(source), first, kNumBlocks - first);
+    start(ticket, TransferDirection::load, first, number, kNumBlocks - first);
+  }
+  PeerSource source(const std::string& request_id) {
+    return {.host = "127.0.0.1", .port = store_->server()->port(), .engine_id = "producer", .request_id = request_id};
+  }
+  TransferCompletion end_of(std::uint64_t ticket) {
+    transport.wait(TransferId{ticket});
+    collect();
+    EXPECT_TRUE(over_.contains(ticket)) << "not told of";
+    TransferCompletion over = over_[ticket].first;
+    over.bad_blocks = over_[ticket].second;
+    return over;
+  }
+  // Without giving it up.
+  bool is_over(std::uint64_t ticket, double seconds) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    for (;;) {
+      collect();
+      if (over_.contains(ticket)) return true;
+      if (std::chrono::steady_clock::now() > until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  bool holds_all(std::uint32_t first = 0, std::uint64_t number = 0) {
+    bool holds = true;
+    for (std::uint32_t i = first; i < kNumBlocks; ++i) holds = holds && cache.holds(BlockId{1 + i}, number + i, 0);
+    return holds;
+  }
+
+  ToyCache cache;
+
+ private:
+  void collect() {
+    std::vector<TransferCompletion> all;
+    transport.poll(all);
+    for (const TransferCompletion& one : all) over_[one.transfer.value] = {one, std::vector(one.bad_blocks.begin(), one.bad_blocks.end())};
+  }
+  void start(std::uint64_t ticket, TransferDirection direction, std::uint32_t first, std::uint64_t number, std::uint32_t count) {
+    std::vector<BlockId> blocks;
+    std::vector<std::uint64_t> places;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const auto place = static_cast<std::uint32_t>((ticket * kNumBlocks + i) % 200);
+      blocks.push_back(BlockId{1 + first + i});
+      if (direction == TransferDirection::store) cache.fill(blocks.back(), number + first + i);
+      store_->use(place, {.ticket = ticket, .index = i});
+      OffloadKey name = tier_name(number + first + i);
+      name.group = 0;
+      places.push_back(transport.assign(place, name));
+    }
+    transport.start({.id = TransferId{ticket},
+                     .request = {},
+                     .direction = direction,
+                     .need = TransferNeed::nothing,
+                     .group = 0,
+                     .blocks = blocks,
+                     .places = places});
+  }
+
+  std::shared_ptr<PeerStore> store_;
+  std::map<std::uint64_t, std::pair<TransferCompletion, std::vector<BlockId>>> over_;  // by ticket
+
+ public:
+  StoreTransport transport;
+};
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+TEST(PeerTransfer, BlocksComeAndTheLeaseIsOver) {
+  PeerSide producer, consumer;
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    producer.keep(round, "request", 100 * round);
+    const auto first = static_cast<std::uint32_t>(5 * (round - 1));  // what the consumer has already is not asked for
+    consumer.load(round, producer.source("request"), first, 100 * round);
+    const TransferCompletion loaded = consumer.end_of(round);
+    EXPECT_EQ(loaded.outcome, TransferOutcome::done);
+    EXPECT_EQ(loaded.bytes, (kNumBlocks - first) * kToyBlock);
+    EXPECT_TRUE(consumer.holds_all(first, 100 * round));
+    EXPECT_TRUE(producer.is_over(round, 5.0));
+  }
+  EXPECT_EQ(producer.store().server()->stats().num_sent, 45U);
+  EXPECT_EQ(producer.store().server()->stats().bytes_sent, 45 * kToyBlock);
+  EXPECT_EQ(consumer.store().fetcher()->stats().bytes_loaded, 45 * kToyBlock);
+  EXPECT_EQ(producer.store().server()->stats().num_open_leases, 0U);
+  while (consumer.store().fetcher()->num_open() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+TEST(PeerTransfer, WhoAsksBeforeTheBlocksAreKeptWaits) {
+  PeerSide producer, consumer;
+  producer.store().server()->promise(1, "request", kNumBlocks);
+  consumer.load(1, producer.source("request"));
+  EXPECT_FALSE(consumer.is_over(1, 0.1));
+  // As keep(), but for the promise.
+  producer.store().server()->end(1);
+  EXPECT_EQ(consumer.end_of(1).outcome, TransferOutcome::failed) << "and is told when they never will be";
+}
+
+TEST(PeerTransfer, ALeaseEndsWhenNobodyComesAndWhenItsBlocksAreNotWanted) {
+  PeerSide producer({.lease_s = 0.2}), consumer;
+  producer.keep(1, "late");
+  EXPECT_TRUE(producer.is_over(1, 5.0));
+  EXPECT_EQ(producer.store().server()->stats().num_expired_leases, 1U);
+  consumer.load(1, producer.source("late"));
+  const TransferCompletion gone = consumer.end_of(1);
+  EXPECT_EQ(gone.outcome, TransferOutcome::failed);
+  EXPECT_EQ(gone.bad_blocks.size(), kNumBlocks);
+
+  PeerSide patient;
+  patient.keep(2, "unwanted");
+  EXPECT_FALSE(patient.is_over(2, 0.1));
+  consumer.store().fetcher()->release(patient.source("unwanted"));
+  EXPECT_TRUE(patient.is_over(2, 5.0));
+  patient.keep(3, "cancelled");
+  consumer.store().fetcher()->expect(9, patient.source("cancelled"), 0, kNumBlocks);
+  consumer.store().fetcher()->cancel(9);
+  EXPECT_TRUE(patient.is_over(3, 5.0));
+}
+
+TEST(PeerTransfer, ALeaseIsRenewed) {
+  PeerSide producer({.lease_s = 0.5}), consumer;
+  producer.keep(1, "request");
+  for (int i = 0; i < 10; ++i) {
+    consumer.store().fetcher()->renew(producer.source("request"));
+    EXPECT_FALSE(producer.is_over(1, 0.1));
+  }
+  EXPECT_TRUE(producer.is_over(1, 5.0));
+}
+
+TEST(PeerTransfer, AStrangerAnotherModelAndAnotherServerGetAndGiveNothing) {
+  PeerSide producer, stranger({.key = 2}), other_model({.fingerprint = 8});
+  producer.keep(1, "request");
+  for (PeerSide* consumer : {&stranger, &other_model}) {
+    consumer->load(1, producer.source("request"));
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(consumer->end_of(1).outcome, TransferOutcome::failed);
+    EXPECT_LT(seconds_since(begin), 2.0);
+    EXPECT_NE(consumer->store().fetcher()->stats().problem, "");
+  }
+  PeerSide consumer;
+  PeerSource source = producer.source("request");
+  source.engine_id = "another";
+  consumer.load(1, source);
+  EXPECT_EQ(consumer.end_of(1).outcome, TransferOutcome::failed);
+  EXPECT_NE(consumer.store().fetcher()->stats().problem.find("another server is there"), std::string::npos);
+  // Its blocks are still there for whom they are meant.
+  consumer.load(2, producer.source("request"));
+  EXPECT_EQ(consumer.end_of(2).outcome, TransferOutcome::done);
+  EXPECT_EQ(producer.store().server()->stats().num_sent, kNumBlocks);
+}
+
+TEST(PeerTransfer, OtherTokensAreOtherBlocks) {
+  PeerSide producer, consumer;
+  producer.keep(1, "request", 100);
+  consumer.load(1, producer.source("request"), 0, 500);
+  const TransferCompletion loaded = consumer.end_of(1);
+  EXPECT_EQ(loaded.outcome, TransferOutcome::failed);
+  EXPECT_EQ(loaded.bad_blocks.size(), kNumBlocks);
+  EXPECT_EQ(loaded.bytes, 0U);
+  EXPECT_TRUE(producer.is_over(1, 5.0)) << "nobody else comes for them";
+}
+
+TEST(PeerTransfer, WhatIsFlippedCutOrStalledAnywhereIsNamedAndNobodyWaitsLong) {
+  PeerSide producer, consumer;
+  PeerRelay relay(producer.store().server()->port());
+  std::uint64_t ticket = 0;
+  constexpr std::uint64_t kSent = kNumBlocks * (kToyBlock + 41);
+  for (const RelayFault fault : {RelayFault::flips, RelayFault::cuts, RelayFault::stalls}) {
+    relay.fault = fault;
+    for (std::uint64_t at = 0; at < kSent; at += fault == RelayFault::stalls ? kSent / 3 : kSent / 17) {
+      relay.at = at;
+      ++ticket;
+      producer.keep(ticket, "request" + std::to_string(ticket), 1000 * ticket);
+      PeerSource source = producer.source("request" + std::to_string(ticket));
+      source.port = relay.port();
+      const auto begin = std::chrono::steady_clock::now();
+      consumer.load(ticket, source, 0, 1000 * ticket);
+      const TransferCompletion loaded = consumer.end_of(ticket);
+      EXPECT_LT(seconds_since(begin), 2.0);
+      ASSERT_EQ(loaded.outcome, TransferOutcome::failed) << at;
+      ASSERT_FALSE(loaded.bad_blocks.empty());
+      // All that is not named is right.
+      for (std::uint32_t i = 0; i < kNumBlocks; ++i)
+        if (std::ranges::find(loaded.bad_blocks, BlockId{1 + i}) == loaded.bad_blocks.end())
+          EXPECT_TRUE(consumer.cache.holds(BlockId{1 + i}, 1000 * ticket + i, 0)) << i;
+      producer.store().server()->end(ticket);
+      EXPECT_TRUE(producer.is_over(ticket, 5.0));
+    }
+  }
+}
+
+TEST(PeerTransfer, AProducerThatGoesTakesNobodyWithIt) {
+  PeerSide consumer;
+  PeerSource source;
+  {
+    PeerSide producer;
+    producer.keep(1, "request");
+    source = producer.source("request");
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  consumer.load(1, source);
+  EXPECT_EQ(consumer.end_of(1).outcome, TransferOutcome::failed);
+  EXPECT_LT(seconds_since(begin), 2.0);
+}
+
+// A step that writes to a block that is kept does not wait for a consumer: it takes the block.
+TEST(PeerTransfer, AFenceEndsALease) {
+  PeerSide producer, consumer;
+  producer.keep(1, "request");
+  EXPECT_EQ(producer.end_of(1).outcome, TransferOutcome::failed);
+  producer.cache.fill(BlockId{3}, 12345);
+  consumer.load(1, producer.source("request"));
+  EXPECT_EQ(consumer.end_of(1).outcome, TransferOutcome::failed);
+}
+
+TEST(PeerTransfer, ManyAtATime) {
+  PeerSide producer, consumer;
+  for (std::uint64_t i = 1; i <= 9; ++i) producer.keep(i, "request" + std::to_string(i), 0);
+  for (std::uint64_t i = 1; i <= 9; ++i) consumer.load(i, producer.source("request" + std::to_string(i)), 0, 0);
+  for (std::uint64_t i = 1; i <= 9; ++i) EXPECT_TRUE(consumer.is_over(i, 10.0));
+  EXPECT_TRUE(consumer.holds_all());
+  const auto begin = std::chrono::steady_clock::now();
+  while (producer.store().server()->stats().num_open_leases > 0 && seconds_since(begin) < 10.0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  EXPECT_EQ(producer.store().server()->stats().num_open_leases, 0U);
+  EXPECT_EQ(consumer.store().fetcher()->stats().num_loaded, 9U * kNumBlocks);
+}
+
+TEST(PeerTransfer, WithoutAKeyNobodyOnAnotherMachineIsAsked) {
+  PeerFetcher fetcher({.secret = {}, .block_bytes = kToyBlock});
+  fetcher.release({.host = "192.0.2.1", .port = 1, .engine_id = "e", .request_id = "r"});
+  const auto begin = std::chrono::steady_clock::now();
+  while (fetcher.num_open() > 0 && seconds_since(begin) < 5.0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_LT(seconds_since(begin), 0.4) << "not even a connection is begun";
+  EXPECT_NE(fetcher.stats().problem.find("no key"), std::string::npos);
+}
+
+TEST(PeerServer, SaysWhatIsWrongWithItsAddress) {
+  const auto field_of = [](const std::string& host, std::uint16_t port) {
+    const auto opened = PeerServer::open({.host = host, .port = port, .secret = {}, .engine_id = "e"});
+    return opened ? std::string() : opened.error().field;
+  };
+  EXPECT_EQ(field_of("no such host.invalid", 0), "kv_host");
+  EXPECT_EQ(field_of("192.0.2.1", 0), "kv_host");
+  PeerSide taken;
+  EXPECT_EQ(field_of("127.0.0.1", taken.store().server()->port()), "kv_port");
+}
+
+}  // namespace
+}  // namespace quire::test
