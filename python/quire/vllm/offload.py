@@ -31,7 +31,7 @@ NAME_BYTES = 32
 SAFE_HASHES = ("sha256", "sha256_cbor")
 REPORT_S = 10.0  # how often the log is told of trouble at most
 
-logger = init_logger(__name__)
+logger = init_logger("vllm.quire")  # below vLLM's own logger, which has the handlers
 
 
 class CPUOffloadingManager(OffloadingManager):
@@ -194,8 +194,9 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
                 max_tracked_keys=options["max_tracker_size"],
                 enable_events=options["enable_events"],
             )
-        except ValueError as error:
-            logger.error("KV blocks are not kept on disk: %s", error)
+        except (ValueError, NotImplementedError) as error:
+            text = str(error).replace("folder: ", "disk_path: ", 1).replace("budget_bytes: ", "disk_bytes_to_use: ", 1)
+            logger.error("KV blocks are not kept on disk: %s", text)
             return None
         atexit.register(native.close)
         stats = native.stats()
