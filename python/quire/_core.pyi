@@ -4,6 +4,10 @@ The C++ core: which tokens of which requests run in each step, and in which KV-c
 
 from collections.abc import Sequence
 import enum
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
 
 
 class CacheDtype:
@@ -1290,6 +1294,81 @@ class OffloadManager:
 
     def check_invariants(self) -> None:
         """The program stops where one does not hold."""
+
+class TieredOffload:
+    """
+    OffloadManager over a folder: what is stored in host memory is written to the folder behind it, and what only the folder has comes up
+    before lookup counts it. No call waits for the disk. Not thread-safe.
+    """
+
+    def __init__(self, num_slots: int, pages: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')]], written: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], folder: str, budget_bytes: int, fingerprint: bytes, policy: str = 'lru', store_threshold: int = 0, max_tracked_keys: int = 64000, enable_events: bool = False, bytes_per_second: int = 0) -> None:
+        """
+        pages: what a slot has in each tensor of each worker, a row per slot. written: by worker, for each slot the number of what was
+        copied there last. budget_bytes: of everything in the folder. fingerprint: 32 bytes of all that a block's bytes depend on beside its
+        name. ValueError for an option out of range, and for a folder that is in use, another model's, or cannot be written.
+        """
+
+    def close(self) -> None:
+        """What is being written is finished, and the folder is free for others."""
+
+    def lookup(self, keys: Sequence[bytes]) -> int | None:
+        """
+        How many of the keys, from the first one on, can be loaded from host memory; None: ask again, some are on their way up.
+        """
+
+    def prepare_load(self, keys: Sequence[bytes]) -> list[int]:
+        """As OffloadManager's."""
+
+    def complete_load(self, keys: Sequence[bytes]) -> None:
+        """As OffloadManager's."""
+
+    def touch(self, keys: Sequence[bytes]) -> None:
+        """As OffloadManager's."""
+
+    def use(self, keys: Sequence[bytes]) -> None:
+        """As OffloadManager's."""
+
+    def prepare_store(self, keys: Sequence[bytes]) -> tuple[list[bytes], list[int], list[int], list[bytes]] | None:
+        """
+        As OffloadManager's, with a number for each slot behind the slots: what mark_written writes when the block has been copied there.
+        """
+
+    def complete_store(self, keys: Sequence[bytes], success: bool = True) -> None:
+        """As OffloadManager's."""
+
+    def take_events(self) -> list[tuple[list[bytes], bool]]:
+        """As OffloadManager's: of host memory."""
+
+    def stats(self) -> dict:
+        """
+        Counts from the start: blocks and bytes written to the folder and read from it, and what failed.
+        """
+
+class BlockCopier:
+    """
+    Copies between a KV cache in host memory and slots, on a thread of its own, in the order of coming.
+    """
+
+    def __init__(self, device: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')]], host: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')]], written: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]) -> None:
+        """
+        device, host: for each tensor a row per page, of the same bytes on both sides.
+        """
+
+    def submit(self, id: int, to_host: bool, device_pages: Sequence[int], host_pages: Sequence[int], slots: Sequence[int] = [], numbers: Sequence[int] = []) -> None:
+        """
+        Returns at once. slots, numbers: what is marked as written when all is copied. ValueError for a page or slot that is not there.
+        """
+
+    def take_over(self, to_host: bool) -> list[tuple[int, int, float]]:
+        """Those that have ended since the last time: [(id, bytes, seconds)]."""
+
+    def wait(self, ids: Sequence[int]) -> None:
+        """Returns when none of these is waiting or being copied."""
+
+def mark_written(written: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], slots: Sequence[int], numbers: Sequence[int]) -> None:
+    """
+    Tells that blocks have been copied to the slots: who sees a number there sees the block's bytes.
+    """
 
 class VllmBridge:
     """The native half of quire.vllm.Scheduler; not for other use."""

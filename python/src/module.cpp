@@ -19,5 +19,6 @@ NB_MODULE(_core, m) {
   quire::python::bind_plan(m);
   quire::python::bind_core(m);
   quire::python::bind_offload(m);
+  quire::python::bind_tiered_offload(m);
   quire::python::bind_vllm(m);
 }

@@ -12,6 +12,7 @@ void bind_plan(nb::module_& m);
 void bind_core(nb::module_& m);
 void bind_connector(nb::module_& m);
 void bind_offload(nb::module_& m);
+void bind_tiered_offload(nb::module_& m);
 void bind_vllm(nb::module_& m);
 
 }  // namespace quire::python

@@ -5,7 +5,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,45 +16,12 @@
 
 #include "errors.h"
 #include "module.h"
+#include "offload_names.h"
 #include "quire/eviction_policy.h"
 #include "quire/offload_manager.h"
 
 namespace quire::python {
 namespace {
-
-using Names = std::vector<nb::bytes>;
-using Slots = std::vector<std::uint32_t>;
-
-OffloadKey key_of(const nb::bytes& name) {
-  OffloadKey key;
-  if (name.size() > key.hash.size()) throw nb::value_error("keys: a name has at most 32 bytes");
-  std::memcpy(key.hash.data(), name.c_str(), name.size());
-  return key;
-}
-
-std::vector<OffloadKey> keys_of(const Names& names) {
-  std::vector<OffloadKey> keys;
-  keys.reserve(names.size());
-  for (const nb::bytes& name : names) keys.push_back(key_of(name));
-  return keys;
-}
-
-nb::bytes name_of(const OffloadKey& key) {
-  return nb::bytes(reinterpret_cast<const char*>(key.hash.data()), key.hash.size());
-}
-
-Names names_of(std::span<const OffloadKey> keys) {
-  Names names;
-  names.reserve(keys.size());
-  for (const OffloadKey& key : keys) names.push_back(name_of(key));
-  return names;
-}
-
-Slots numbers_of(std::span<const OffloadSlot> slots) {
-  Slots numbers;
-  for (const OffloadSlot slot : slots) numbers.push_back(slot.value);
-  return numbers;
-}
 
 // A policy written in Python. What it raises is raised by the manager's call, which has then gone on with an answer that changes nothing.
 class PyEvictionPolicy final : public EvictionPolicy {

@@ -3,20 +3,35 @@
     vllm serve MODEL --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config":
       {"spec_name": "QuireOffloadingSpec", "spec_module_path": "quire.vllm.offload", "cpu_bytes_to_use": 8000000000}}'
 
+It runs on CPU, too. With `"disk_path": FOLDER, "disk_bytes_to_use": N` beside these, blocks are kept in a folder below host memory as well,
+and outlive the process (docs/vllm.md).
+
 The decisions of `eviction_policy` lru and arc are vLLM's own; `arc_paper` and `s3fifo` are further ones, and "module:Class" is a
 quire.connectors.EvictionPolicy of your own.
 """
 
+import atexit
 import importlib
+import os
+import time
 from collections.abc import Iterable
 
+from vllm.logger import init_logger
+from vllm.platforms import current_platform
 from vllm.v1.kv_offload.abstract import OffloadingEvent, OffloadingManager, PrepareStoreOutput
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
-from vllm.v1.kv_offload.mediums import CPULoadStoreSpec
+from vllm.v1.kv_offload.mediums import CPULoadStoreSpec, GPULoadStoreSpec
 
-from quire._core import OffloadManager
+from quire._core import OffloadManager, TieredOffload
+from quire.vllm._fingerprint import fingerprint
+from quire.vllm._host_region import HostRegion
+from quire.vllm._offload_copies import NumberedSpec, device_handlers, host_handlers, page_layout
 
 NAME_BYTES = 32
+SAFE_HASHES = ("sha256", "sha256_cbor")
+REPORT_S = 10.0  # how often the log is told of trouble at most
+
+logger = init_logger("vllm.quire")  # below vLLM's own logger, which has the handlers
 
 
 class CPUOffloadingManager(OffloadingManager):
@@ -71,18 +86,143 @@ class CPUOffloadingManager(OffloadingManager):
             yield OffloadingEvent(block_hashes=self.hashes(names), block_size=self.block_size, medium=self.medium, removed=removed)
 
 
+class TieredOffloadingManager(CPUOffloadingManager):
+    """The same over a folder. `native`: a TieredOffload."""
+
+    def __init__(self, block_size, native):
+        self.block_size, self.medium, self.native = block_size, CPULoadStoreSpec.medium(), native
+        self._is_short = None
+        self._told, self._next_report = {}, 0.0
+
+    def prepare_store(self, block_hashes):
+        store = self.native.prepare_store(self._names(block_hashes))
+        if store is None:
+            return None
+        names, slots, numbers, evicted = store
+        return PrepareStoreOutput(
+            block_hashes_to_store=self.hashes(names), store_spec=NumberedSpec(slots, numbers), block_hashes_evicted=self.hashes(evicted)
+        )
+
+    def take_events(self):
+        self._report()
+        yield from super().take_events()
+
+    def _report(self):
+        """Of what went wrong since the last time."""
+        if time.monotonic() < self._next_report:
+            return
+        self._next_report = time.monotonic() + REPORT_S
+        stats = self.native.stats()
+        for name, text in TROUBLE.items():
+            if stats[name] > self._told.get(name, 0):
+                logger.warning("KV blocks on disk: %s (%d so far, %d blocks held)", text, stats[name], stats["num_held"])
+        self._told = stats
+
+
+TROUBLE = {
+    "num_refused": "bytes that did not verify were dropped; what is lost is computed again",
+    "num_failed": "the disk failed or took too long",
+    "loads_left_out": "the disk is left out for loads until it answers again",
+    "stores_left_out": "the disk is left out for stores until it answers again",
+}
+
+
 class QuireOffloadingSpec(CPUOffloadingSpec):
-    """vLLM's CPU tier, whose manager is quire's; the copies are vLLM's."""
+    """vLLM's CPU tier, whose manager is quire's, on GPUs and on CPU, and a folder below it."""
+
+    def __init__(self, vllm_config, kv_cache_config):
+        super().__init__(vllm_config, kv_cache_config)
+        self.disk_path = self.extra_config.get("disk_path")
+        self._own_handlers = None
+        if self.disk_path is not None:
+            self._check_disk_options()
+
+    def _check_disk_options(self):
+        budget = self.extra_config.get("disk_bytes_to_use")
+        if not isinstance(self.disk_path, str) or not self.disk_path:
+            raise ValueError("disk_path: give a folder's name")
+        if not isinstance(budget, int) or isinstance(budget, bool) or budget <= 0:
+            raise ValueError(f"disk_bytes_to_use: {budget!r} is no number of bytes; give how many the folder may take in all")
+        if self.num_blocks == 0:
+            raise ValueError("cpu_bytes_to_use: it has no room for a block; blocks pass through it on their way to disk, so give more")
+        algorithm = self.vllm_config.cache_config.prefix_caching_hash_algo
+        if algorithm not in SAFE_HASHES:
+            raise ValueError(f"disk_path: names by {algorithm} can be forged; set --prefix-caching-hash-algo sha256")
+        if self.vllm_config.lora_config is not None:
+            raise ValueError("disk_path: an adapter's name does not say which weights it has; leave out disk_path, or --enable-lora")
+        if ":" in self.eviction_policy:
+            raise ValueError("eviction_policy: one of your own does not go with disk_path; give lru, arc, arc_paper or s3fifo")
 
     def get_manager(self):
         if self._manager is None:
-            events = self.vllm_config.kv_events_config
-            self._manager = CPUOffloadingManager(
-                block_size=self.gpu_block_size[0] * self.block_size_factor,
-                num_blocks=self.num_blocks,
-                cache_policy=self.eviction_policy,
-                enable_events=events is not None and events.enable_kv_cache_events,
-                store_threshold=int(self.extra_config.get("store_threshold", 0)),
-                max_tracker_size=int(self.extra_config.get("max_tracker_size", 64_000)),
-            )
+            self._manager = self._tiered_manager() if self.disk_path is not None else None
+        if self._manager is None:
+            self._manager = CPUOffloadingManager(num_blocks=self.num_blocks, **self._manager_options())
         return self._manager
+
+    def _manager_options(self):
+        events = self.vllm_config.kv_events_config
+        return {
+            "block_size": self.gpu_block_size[0] * self.block_size_factor,
+            "cache_policy": self.eviction_policy,
+            "enable_events": events is not None and events.enable_kv_cache_events,
+            "store_threshold": int(self.extra_config.get("store_threshold", 0)),
+            "max_tracker_size": int(self.extra_config.get("max_tracker_size", 64_000)),
+        }
+
+    def _tiered_manager(self):
+        """None where the folder cannot be had: the engine runs without it."""
+        # vLLM draws the root of all block names anew in each process unless this is set. It reads it after this, in this process, once.
+        os.environ.setdefault("PYTHONHASHSEED", "0")
+        engine, world = self.vllm_config.kv_transfer_config.engine_id, self.vllm_config.parallel_config.world_size
+        regions = [HostRegion.attach(engine, rank) for rank in range(world)]
+        for rank in range(world):
+            HostRegion.forget(engine, rank)
+        options = self._manager_options()
+        try:
+            native = TieredOffload(
+                num_slots=min(region.num_slots for region in regions),
+                pages=[tensor for region in regions for tensor in region.tensors],
+                written=[region.written for region in regions],
+                folder=self._folder(),
+                budget_bytes=self.extra_config["disk_bytes_to_use"],
+                fingerprint=fingerprint(
+                    self.vllm_config, self, [region.layout for region in regions], self.extra_config.get("disk_model_id")
+                ),
+                policy=options["cache_policy"],
+                store_threshold=options["store_threshold"],
+                max_tracked_keys=options["max_tracker_size"],
+                enable_events=options["enable_events"],
+            )
+        except (ValueError, NotImplementedError) as error:
+            text = str(error).replace("folder: ", "disk_path: ", 1).replace("budget_bytes: ", "disk_bytes_to_use: ", 1)
+            logger.error("KV blocks are not kept on disk: %s", text)
+            return None
+        atexit.register(native.close)
+        stats = native.stats()
+        logger.info("KV blocks on disk: %d places in %s, host memory for %d blocks", stats["num_places"], self._folder(), self.num_blocks)
+        return TieredOffloadingManager(options["block_size"], native)
+
+    def _folder(self):
+        """Each engine of a data-parallel deployment has its own."""
+        parallel = self.vllm_config.parallel_config
+        return os.path.join(self.disk_path, f"dp{parallel.data_parallel_rank}") if parallel.data_parallel_size > 1 else self.disk_path
+
+    def get_handlers(self, kv_caches):
+        if self.disk_path is None and current_platform.is_cuda_alike():
+            yield from super().get_handlers(kv_caches)
+            return
+        if self._own_handlers is None:
+            region = HostRegion.create(
+                self.vllm_config.kv_transfer_config.engine_id,
+                self.vllm_config.parallel_config.rank,
+                self.num_blocks,
+                [cache.page_size_bytes * self.block_size_factor for cache in kv_caches.tensors],
+                page_layout(kv_caches),
+                is_shared=self.disk_path is not None,
+            )
+            make = device_handlers if current_platform.is_cuda_alike() else host_handlers
+            self._own_handlers = make(kv_caches, region, self.block_size_factor)
+        to_host, to_device = self._own_handlers
+        yield GPULoadStoreSpec, CPULoadStoreSpec, to_host
+        yield CPULoadStoreSpec, GPULoadStoreSpec, to_device

@@ -18,11 +18,11 @@
 #include "engine/stats/rate.h"
 #include "engine/tiers/kv_tier.h"
 #include "engine/tiers/tier_spill.h"
-#include "engine/tiers/tier_watch.h"
 #include "quire/engine_builder.h"
 #include "quire/kv_layout.h"
 #include "runtime/tier/disk_store.h"
 #include "runtime/tier/store_transport.h"
+#include "runtime/tier/tier_watch.h"
 
 namespace quire {
 

@@ -15,11 +15,11 @@
 #include "engine/stats/rate.h"
 #include "engine/tiers/kv_tier.h"
 #include "engine/tiers/remote_connector.h"
-#include "engine/tiers/tier_health.h"
 #include "quire/engine_builder.h"
 #include "quire/kv_layout.h"
 #include "runtime/remote/remote_store.h"
 #include "runtime/tier/store_transport.h"
+#include "runtime/tier/tier_health.h"
 
 namespace quire {
 

@@ -41,6 +41,11 @@ std::optional<std::uint32_t> PlaceIndex::find(const OffloadKey& name) {
   return found->second.place;
 }
 
+std::optional<std::uint32_t> PlaceIndex::place_of(const OffloadKey& name) const {
+  const auto found = names_.find(name);
+  return found == names_.end() ? std::nullopt : std::optional(found->second.place);
+}
+
 std::optional<std::uint32_t> PlaceIndex::take() {
   if (free_.empty() && !by_use_.empty()) forget(OffloadKey(by_use_.begin()->second));
   if (free_.empty()) return std::nullopt;

@@ -20,6 +20,9 @@ class PlaceIndex {
 
   // Counts as a use.
   std::optional<std::uint32_t> find(const OffloadKey& name);
+  // Do not.
+  [[nodiscard]] std::optional<std::uint32_t> place_of(const OffloadKey& name) const;
+  [[nodiscard]] bool contains(const OffloadKey& name) const { return names_.contains(name); }
   // A place for a name that has none: a free one, else that of the least recently used name, which is forgotten. nullopt: none is known
   // yet, or all are being written. The name is found after stored().
   std::optional<std::uint32_t> take();

@@ -1,5 +1,5 @@
 // When a tier is left out and taken back: the rules by hand, then a disk that fails, hangs or is gone under a watch and under an engine.
-#include "engine/tiers/tier_health.h"
+#include "runtime/tier/tier_health.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 
 #include "engine/simulated_engine.h"
 #include "engine/tiers/disk_tier.h"
-#include "engine/tiers/tier_watch.h"
 #include "runtime/tier/flaky_files.h"
 #include "runtime/tier/tier_support.h"
+#include "runtime/tier/tier_watch.h"
 #include "support/pipe.h"
 #include "support/small_cache.h"
 

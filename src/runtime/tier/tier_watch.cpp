@@ -1,6 +1,6 @@
 // Asked some times a second by the disk tier's thread, the only one that calls look(); the engine thread reads service(). It submits reads
 // and does not wait for them: what hangs is seen by the counters of the store and of the transport.
-#include "engine/tiers/tier_watch.h"
+#include "runtime/tier/tier_watch.h"
 
 #include <utility>
 

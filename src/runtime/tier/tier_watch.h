@@ -9,11 +9,11 @@
 #include <optional>
 #include <string>
 
-#include "engine/tiers/tier_health.h"
 #include "quire/offload.h"
 #include "runtime/tier/disk_store.h"
 #include "runtime/tier/store_transport.h"
 #include "runtime/tier/tier_files.h"
+#include "runtime/tier/tier_health.h"
 
 namespace quire {
 

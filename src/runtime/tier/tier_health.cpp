@@ -1,4 +1,4 @@
-#include "engine/tiers/tier_health.h"
+#include "runtime/tier/tier_health.h"
 
 #include <algorithm>
 #include <utility>

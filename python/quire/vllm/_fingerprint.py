@@ -1,0 +1,72 @@
+"""What the bytes of a block depend on beside its tokens, in 32 bytes: blocks of another fingerprint are never read."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import vllm
+
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+WHOLE_BYTES = 64 << 20  # files up to here are read as a whole
+SAMPLES, SAMPLE_BYTES = 64, 256 << 10  # of larger ones
+
+
+def _digest_file(path: Path) -> str:
+    size, digest = path.stat().st_size, hashlib.sha256()
+    with open(path, "rb") as file:
+        if size <= WHOLE_BYTES:
+            digest.update(file.read())
+        else:
+            for i in range(SAMPLES):
+                file.seek((size - SAMPLE_BYTES) * i // (SAMPLES - 1))
+                digest.update(file.read(SAMPLE_BYTES))
+    return f"{path.name} {size} {digest.hexdigest()}"
+
+
+def _weights(model: str, revision: str | None) -> list[Path]:
+    path = Path(model)
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        from huggingface_hub import snapshot_download
+
+        try:
+            path = Path(snapshot_download(model, revision=revision, local_files_only=True))
+        except Exception:  # it has errors of many kinds; what is missing is said below
+            return []
+    return sorted(file for file in path.rglob("*") if file.suffix in WEIGHTS and file.is_file())
+
+
+def weights_digest(vllm_config, model_id: str | None) -> str:
+    """Of the weights' files, by samples; or what the option disk_model_id says."""
+    if model_id:
+        return f"id {model_id}"
+    model_config = vllm_config.model_config
+    if vllm_config.load_config.load_format == "dummy":
+        return "dummy"
+    files = _weights(model_config.model, model_config.revision)
+    if not files:
+        raise ValueError(
+            f"disk_path: the weights of {model_config.model} are not files that can be told apart; "
+            "name them by the option disk_model_id (another name for other weights), or leave out disk_path"
+        )
+    return "\n".join(_digest_file(file) for file in files)
+
+
+def fingerprint(vllm_config, spec, layouts: list[str], model_id: str | None) -> bytes:
+    model, parallel = vllm_config.model_config, vllm_config.parallel_config
+    hf_config = model.hf_config.to_dict()
+    parts = {
+        "vllm": vllm.__version__,
+        "weights": weights_digest(vllm_config, model_id),
+        "config": {key: value for key, value in hf_config.items() if key not in ("_name_or_path", "transformers_version")},
+        "dtype": [str(model.dtype), str(vllm_config.cache_config.cache_dtype), str(model.quantization)],
+        "blocks": [list(spec.gpu_block_size), spec.block_size_factor, spec.hash_block_size],
+        "hash": vllm_config.cache_config.prefix_caching_hash_algo,
+        "ranks": [parallel.tensor_parallel_size, parallel.pipeline_parallel_size, parallel.world_size],
+        "layouts": layouts,
+        "kv_layout": os.environ.get("VLLM_KV_CACHE_LAYOUT"),
+        "draft": str(getattr(vllm_config.speculative_config, "model", None)),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).digest()

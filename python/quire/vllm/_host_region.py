@@ -1,0 +1,115 @@
+"""The host memory that offloaded blocks lie in: of each worker a file in /dev/shm, which the scheduler's process maps too.
+
+The worker makes it when its KV cache is there, copies blocks in and out, and writes the number of a slot's block behind it (`written`).
+The scheduler's process attaches those of all workers and moves blocks between them and a folder. Names are taken away as soon as it has:
+then nothing is left behind, however the processes end.
+"""
+
+import fcntl
+import hashlib
+import json
+import mmap
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+FOLDER = Path("/dev/shm")
+PREFIX = "quire-kv-"
+PAGE = 4096
+HEADER_BYTES = 16 * PAGE
+STALE_S = 60  # whoever makes a file locks it at once
+
+
+def _padded(size: int) -> int:
+    return (size + PAGE - 1) // PAGE * PAGE
+
+
+def _path(engine_id: str, rank: int) -> Path:
+    return FOLDER / f"{PREFIX}{hashlib.sha256(engine_id.encode()).hexdigest()[:32]}-{rank}"
+
+
+def _remove_stale():
+    """Of engines that were killed before their scheduler had attached: nobody holds the lock any more."""
+    for path in FOLDER.glob(f"{PREFIX}*"):
+        try:
+            if time.time() - path.stat().st_mtime < STALE_S:
+                continue
+            descriptor = os.open(path, os.O_RDWR)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+        except OSError:
+            pass
+        finally:
+            os.close(descriptor)
+
+
+class HostRegion:
+    """`tensors`: a row of page_bytes[i] per slot each; `written`: a number per slot."""
+
+    def __init__(self, descriptor: int, size: int, header: dict):
+        self.num_slots, self.page_bytes, self.layout = header["num_slots"], header["page_bytes"], header["layout"]
+        self.num_bytes = size
+        self.memory = mmap.mmap(descriptor, size)
+        self.address = np.frombuffer(self.memory, np.uint8).__array_interface__["data"][0]
+        offset = HEADER_BYTES
+        self.written = np.frombuffer(self.memory, np.uint64, self.num_slots, offset)
+        offset += _padded(self.written.nbytes)
+        self.tensors = []
+        for page in self.page_bytes:
+            self.tensors.append(np.frombuffer(self.memory, np.uint8, self.num_slots * page, offset).reshape(self.num_slots, page))
+            offset += _padded(self.num_slots * page)
+
+    @staticmethod
+    def _size(num_slots: int, page_bytes: list[int]) -> int:
+        return HEADER_BYTES + _padded(8 * num_slots) + sum(_padded(num_slots * page) for page in page_bytes)
+
+    @classmethod
+    def create(cls, engine_id: str, rank: int, num_slots: int, page_bytes: list[int], layout: str, is_shared: bool):
+        """layout: what the bytes of a page depend on that only the worker knows. Where nobody attaches it has no name."""
+        _remove_stale()
+        header = {"num_slots": num_slots, "page_bytes": page_bytes, "layout": layout}
+        text = json.dumps(header).encode()
+        assert len(text) < HEADER_BYTES, "a header of that many tensors has no room"
+        size, path = cls._size(num_slots, page_bytes), _path(engine_id, rank)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)  # until the process ends: the descriptor stays open
+            os.posix_fallocate(descriptor, 0, size)
+            os.pwrite(descriptor, text, 0)
+            if not is_shared:
+                path.unlink()
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+            raise ValueError(
+                f"cpu_bytes_to_use: {FOLDER} has no room for {size} bytes of worker {rank} ({error.strerror}); "
+                "give less, or make it larger (docker run --shm-size, Kubernetes emptyDir with medium Memory)"
+            ) from error
+        region = cls(descriptor, size, header)
+        region.descriptor = descriptor
+        return region
+
+    @classmethod
+    def attach(cls, engine_id: str, rank: int):
+        path = _path(engine_id, rank)
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+        except OSError as error:
+            raise ValueError(
+                f"disk_path: the host memory of worker {rank} is not in {FOLDER} of this machine ({error.strerror}); "
+                "all workers of an engine must run on the machine of its scheduler, and share its /dev/shm: otherwise leave out disk_path"
+            ) from error
+        try:
+            header = json.loads(os.pread(descriptor, HEADER_BYTES, 0).rstrip(b"\0"))
+            return cls(descriptor, os.fstat(descriptor).st_size, header)
+        finally:
+            os.close(descriptor)
+
+    @staticmethod
+    def forget(engine_id: str, rank: int):
+        _path(engine_id, rank).unlink(missing_ok=True)

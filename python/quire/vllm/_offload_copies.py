@@ -1,0 +1,105 @@
+"""The workers' half of quire.vllm.offload: copies between the KV cache and the host memory that the scheduler's process shares.
+
+On a GPU vLLM's own handlers copy, here into our memory; where the KV cache is host memory itself, a thread of ours does, which holds no GIL.
+Behind each store the numbers of its blocks are written beside the slots: only then may a block go to disk.
+"""
+
+import numpy as np
+import torch
+from vllm.platforms import current_platform
+from vllm.v1.kv_offload.mediums import CPULoadStoreSpec
+from vllm.v1.kv_offload.worker.worker import OffloadingHandler, TransferResult
+
+from quire._core import BlockCopier, mark_written
+
+
+class NumberedSpec(CPULoadStoreSpec):
+    """Slots to store to, and what is written beside each when its block is there."""
+
+    def __init__(self, slots: list[int], numbers: list[int]):
+        super().__init__(slots)
+        self.numbers = numbers
+
+
+def numbers_of(spec) -> tuple[list[int], list[int]]:
+    return (spec.block_ids.tolist(), spec.numbers) if isinstance(spec, NumberedSpec) else ([], [])
+
+
+class HostCopyHandler(OffloadingHandler):
+    """One direction of a copier."""
+
+    def __init__(self, copier: BlockCopier, factor: int, to_host: bool):
+        self.copier, self.factor, self.to_host = copier, factor, to_host
+        self.transfer_type = ("GPU", "CPU") if to_host else ("CPU", "GPU")
+
+    def transfer_async(self, job_id, transfer_spec):
+        source, target = transfer_spec
+        device, host = (source, target) if self.to_host else (target, source)
+        pages = (host.block_ids[:, None] * self.factor + np.arange(self.factor)).ravel()
+        # A load may begin in the middle of its first slot, where the KV cache has the rest already.
+        pages = pages[len(pages) - len(device.block_ids) :]
+        slots, numbers = numbers_of(host)
+        self.copier.submit(job_id, self.to_host, device.block_ids.tolist(), pages.tolist(), slots, numbers)
+        return True
+
+    def get_finished(self):
+        return [
+            TransferResult(job_id=job, success=True, transfer_size=size, transfer_time=seconds, transfer_type=self.transfer_type)
+            for job, size, seconds in self.copier.take_over(self.to_host)
+        ]
+
+    def wait(self, job_ids):
+        self.copier.wait(list(job_ids))
+
+
+def host_handlers(kv_caches, region, factor: int):
+    """(device to host, host to device) where the device is host memory."""
+    device, host = [], []
+    for cache, memory in zip(kv_caches.tensors, region.tensors):
+        page = cache.page_size_bytes
+        device.append(cache.tensor.view(torch.int8).view(-1, page).numpy().view(np.uint8))
+        host.append(memory.reshape(-1, page))
+    copier = BlockCopier(device, host, region.written)
+    return HostCopyHandler(copier, factor, True), HostCopyHandler(copier, factor, False)
+
+
+def device_handlers(kv_caches, region, factor: int):
+    """(device to host, host to device) where vLLM copies."""
+    from vllm.v1.kv_offload.worker.cpu_gpu import SingleDirectionOffloadingHandler
+
+    class MarkingHandler(SingleDirectionOffloadingHandler):
+        """vLLM's, which tells of what is over. Whoever waits for a job does not; the next get_finished() does."""
+
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self._numbers = {}
+
+        def transfer_async(self, job_id, transfer_spec):
+            self._numbers[job_id] = numbers_of(transfer_spec[1])
+            return super().transfer_async(job_id, transfer_spec)
+
+        def get_finished(self):
+            results = super().get_finished()
+            for result in results:
+                mark_written(region.written, *self._numbers.pop(result.job_id))
+            return results
+
+    if current_platform.is_cuda_alike():  # as pinned memory, which copies need to run beside the model
+        torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(region.address, region.num_bytes, 0))
+    tensors = {
+        "gpu_tensors": [cache.tensor.view(torch.int8).view(-1, cache.page_size_bytes) for cache in kv_caches.tensors],
+        "cpu_tensors": [torch.from_numpy(memory.view(np.int8)) for memory in region.tensors],
+        "block_size_factor": factor,
+        "kv_cache_groups_data_refs": kv_caches.group_data_refs,
+    }
+    return MarkingHandler(gpu_to_cpu=True, **tensors), SingleDirectionOffloadingHandler(gpu_to_cpu=False, **tensors)
+
+
+def page_layout(kv_caches) -> str:
+    """What the bytes of a page depend on, beside the model, in this worker."""
+    shapes = [(tuple(cache.tensor.shape[1:]), str(cache.tensor.dtype), cache.page_size_bytes) for cache in kv_caches.tensors]
+    device = kv_caches.tensors[0].tensor.device.type
+    kind = torch.cuda.get_device_name() if device == "cuda" else torch.backends.cpu.get_cpu_capability()
+    # AMX and the others lay keys out in different ways.
+    amx = torch.cpu._is_amx_tile_supported() if device == "cpu" else None
+    return f"{shapes} {device} {kind} {amx} {torch.__version__}"

@@ -1,0 +1,184 @@
+// Who gets which slot of host memory, and what is brought up from below for it. The ledger is the calling thread's alone; what the disk's
+// threads have done is taken over at the beginning of a call.
+//
+// A lookup that finds names below brings up as many as fit beside what it found, and answers "ask again" until all of them have arrived or
+// failed: so each "ask again" ends. A name that came up twice and was evicted before anybody loaded it does not come up a third time:
+// prompts that push each other out of a small host memory are computed instead of waiting for ever.
+#include "quire/tiered_offload.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "core/offload/offload_ledger.h"
+#include "core/offload/reuse_filter.h"
+#include "engine/offload/disk_below.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kMostTimesUp = 2;
+constexpr std::size_t kMostRemembered = std::size_t{1} << 16U;  // names that came up and were not loaded since
+
+}  // namespace
+
+struct TieredOffload::State {
+  std::unique_ptr<OffloadLedger> ledger;
+  std::unique_ptr<ReuseFilter> filter;  // here, because what comes up from below is not filtered; may be null
+  std::unique_ptr<DiskBelow> disk;
+  std::unordered_set<OffloadKey, OffloadKeyHash> coming;
+  std::unordered_map<OffloadKey, std::uint32_t, OffloadKeyHash> times_up;
+  // What the last call returned, or works with.
+  std::vector<std::uint64_t> numbers;
+  std::vector<DiskBelow::Arrived> arrived;
+  std::vector<OffloadKey> completed;
+
+  void take_arrived() {
+    arrived.clear();
+    disk->take_arrived(arrived);
+    for (const DiskBelow::Arrived& one : arrived) {
+      coming.erase(one.key);
+      ledger->complete_store({&one.key, 1}, one.is_good);
+    }
+  }
+
+  [[nodiscard]] bool may_come(const OffloadKey& key) const {
+    const auto times = times_up.find(key);
+    return (times == times_up.end() || times->second < kMostTimesUp) && disk->can_bring(key);
+  }
+
+  // Which of the keys behind the first `num_ready` are to come up, each by where it ends: what is there already, or on its way, is passed
+  // over.
+  struct Wanted {
+    std::vector<std::size_t> ends;
+    bool waits = false;  // some are on their way
+  };
+  [[nodiscard]] Wanted wanted_of(std::span<const OffloadKey> keys, std::size_t num_ready) const {
+    Wanted wanted;
+    for (std::size_t i = num_ready; i < keys.size(); ++i) {
+      if (coming.contains(keys[i])) {
+        wanted.waits = true;
+        continue;
+      }
+      const std::optional<std::int32_t> count = ledger->ref_count(keys[i]);
+      if (count && *count < 0) break;  // a request stores it
+      if (count) continue;
+      if (!may_come(keys[i])) break;
+      wanted.ends.push_back(i + 1);
+    }
+    return wanted;
+  }
+
+  // Begins with the keys that have no slot.
+  bool bring_up(std::span<const OffloadKey> keys) {
+    const std::optional<PreparedStore> store = ledger->prepare_store(keys);
+    if (!store) return false;
+    completed.clear();
+    for (std::size_t i = 0; i < store->keys.size(); ++i) {
+      const OffloadKey& key = store->keys[i];
+      if (times_up.size() >= kMostRemembered) times_up.clear();
+      ++times_up[key];
+      if (disk->bring_up(key, store->slots[i]))
+        coming.insert(key);
+      else
+        completed.push_back(key);
+    }
+    ledger->complete_store(completed, false);
+    return true;
+  }
+};
+
+Result<std::unique_ptr<TieredOffload>> TieredOffload::open(const TieredOffloadOptions& options) {
+  auto state = std::make_unique<State>();
+  OffloadOptions host = options.host;
+  if (host.restores) return fail(ErrorCode::unsupported, "restores", "host memory begins empty", "leave it out");
+  if (std::exchange(host.store_threshold, 0) >= 2) {
+    auto filter = ReuseFilter::create(options.host.store_threshold, host.max_tracked_keys);
+    if (!filter) return std::unexpected(std::move(filter.error()));
+    state->filter = *std::move(filter);
+  }
+  auto ledger = OffloadLedger::create(host);
+  if (!ledger) return std::unexpected(std::move(ledger.error()));
+  state->ledger = *std::move(ledger);
+  auto disk = DiskBelow::open(options, state->ledger->num_slots());
+  if (!disk) return std::unexpected(std::move(disk.error()));
+  state->disk = *std::move(disk);
+  return std::unique_ptr<TieredOffload>(new TieredOffload(std::move(state)));
+}
+
+TieredOffload::TieredOffload(std::unique_ptr<State> state) : state_(std::move(state)) {}
+TieredOffload::~TieredOffload() = default;
+
+std::optional<std::uint32_t> TieredOffload::lookup(std::span<const OffloadKey> keys) {
+  State& state = *state_;
+  state.take_arrived();
+  if (state.filter != nullptr) state.filter->count(keys);
+  const std::uint32_t num_ready = state.ledger->lookup(keys);
+  State::Wanted wanted = state.wanted_of(keys, num_ready);
+  if (wanted.ends.empty()) return wanted.waits ? std::nullopt : std::optional(num_ready);
+  // No more than half of the slots are kept by what comes up, so that running requests can store.
+  const std::uint32_t most = std::max(state.ledger->num_slots() / 2, 1U);
+  if (state.disk->num_coming() >= most) return std::nullopt;
+  std::size_t count = std::min<std::size_t>(wanted.ends.size(), most - state.disk->num_coming());
+  while (count > 0 && !state.bring_up(keys.first(wanted.ends[count - 1]))) count /= 2;
+  return wanted.waits || count > 0 ? std::nullopt : std::optional(num_ready);
+}
+
+Result<std::span<const OffloadSlot>> TieredOffload::prepare_load(std::span<const OffloadKey> keys) {
+  auto slots = state_->ledger->prepare_load(keys);
+  if (!slots) return slots;
+  for (const OffloadKey& key : keys) state_->times_up.erase(key);
+  state_->disk->touch(keys);
+  return slots;
+}
+
+Result<void> TieredOffload::complete_load(std::span<const OffloadKey> keys) {
+  return state_->ledger->complete_load(keys);
+}
+
+void TieredOffload::touch(std::span<const OffloadKey> keys) {
+  state_->ledger->touch(keys);
+}
+
+void TieredOffload::use(std::span<const OffloadKey> keys) {
+  state_->ledger->use(keys);
+}
+
+std::optional<NumberedStore> TieredOffload::prepare_store(std::span<const OffloadKey> keys) {
+  State& state = *state_;
+  state.take_arrived();
+  if (state.filter != nullptr) keys = state.filter->eligible(keys);
+  const std::optional<PreparedStore> store = state.ledger->prepare_store(keys);
+  if (!store) return std::nullopt;
+  state.numbers.clear();
+  for (std::size_t i = 0; i < store->keys.size(); ++i) {
+    state.times_up.erase(store->keys[i]);
+    state.numbers.push_back(state.disk->expect(store->slots[i], store->keys[i]));
+  }
+  return NumberedStore{.keys = store->keys, .slots = store->slots, .numbers = state.numbers, .evicted = store->evicted};
+}
+
+// What comes up is nobody's to complete.
+void TieredOffload::complete_store(std::span<const OffloadKey> keys, bool success) {
+  state_->completed.clear();
+  std::ranges::copy_if(keys, std::back_inserter(state_->completed),
+                       [this](const OffloadKey& key) { return !state_->coming.contains(key); });
+  state_->ledger->complete_store(state_->completed, success);
+}
+
+std::size_t TieredOffload::num_events() const {
+  return state_->ledger->num_events();
+}
+OffloadEvent TieredOffload::event(std::size_t position) const {
+  return state_->ledger->event(position);
+}
+void TieredOffload::clear_events() {
+  state_->ledger->clear_events();
+}
+
+TieredOffloadStats TieredOffload::stats() const {
+  return state_->disk->stats();
+}
+
+}  // namespace quire
