@@ -2,12 +2,14 @@
 vLLM's toy proxy does; a server that is killed, and clients that go away, cost no answer and leave no block behind."""
 import concurrent.futures
 import contextlib
+import http.client
 import http.server
 import json
 import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -26,6 +28,10 @@ BLOCK_BYTES = 30 * 3 * 64 * 2 * 2 * 16  # layers, heads, numbers of a head, keys
 
 def prompt(topic):
     return f"Here is all that there is to know about {topic}, told slowly and with many examples. " * 12
+
+
+def short(topic):
+    return f"Here is all that there is to know about {topic}, told slowly and with many examples. " * 4
 
 
 def post(url, path, body, timeout=60):
@@ -47,7 +53,7 @@ def is_empty(url):
     return gauge(url, "vllm:kv_cache_usage_perc") == 0
 
 
-def wait_until(what, seconds=20):
+def wait_until(what, seconds=50):
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline
@@ -105,8 +111,8 @@ def client_of(url):
     return openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
 
 
-def complete(url, topic, max_tokens=24):
-    done = client_of(url).completions.create(model="smol", prompt=prompt(topic), max_tokens=max_tokens, temperature=0, logprobs=1)
+def complete(url, topic, text=prompt):
+    done = client_of(url).completions.create(model="smol", prompt=text(topic), max_tokens=24, temperature=0, logprobs=1)
     return done.choices[0].text, done.choices[0].logprobs.token_logprobs
 
 
@@ -125,7 +131,9 @@ def stream(url, topic):
 def wanted():
     """What one server answers that does both."""
     with running(*FLAGS) as url:
-        return {how: {topic: how(url, topic) for topic in TOPICS} for how in (complete, chat, stream)}
+        told = {how: {topic: how(url, topic) for topic in TOPICS} for how in (complete, chat, stream)}
+        told[short] = {topic: complete(url, topic, text=short)[0] for topic in TOPICS}
+        return told
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +174,7 @@ def test_either_side_may_be_killed(wanted):
         consumer, of_consumer = stack.enter_context(started(*flags, "--kv-role", "consumer"))
         for turn in range(6):
             topic = rng.choice(TOPICS)
-            body = {"model": "smol", "prompt": prompt(topic), "max_tokens": 24, "temperature": 0}
+            body = {"model": "smol", "prompt": short(topic), "max_tokens": 24, "temperature": 0}
             params = first_half(producer, "/v1/completions", body)
             assert params["do_remote_prefill"] and params["remote_block_ids"][0]
             kills_producer = turn % 2 == 0
@@ -178,7 +186,7 @@ def test_either_side_may_be_killed(wanted):
             begin = time.monotonic()
             try:
                 with post(consumer, "/v1/completions", {**body, "kv_transfer_params": params}) as answer:
-                    assert json.load(answer)["choices"][0]["text"] == wanted[complete][topic][0]
+                    assert json.load(answer)["choices"][0]["text"] == wanted[short][topic]
             except (OSError, http.client.HTTPException):
                 assert not kills_producer, "the other one goes on"
             assert time.monotonic() - begin < 60, "nobody waits for what will not come"
@@ -192,26 +200,34 @@ def test_either_side_may_be_killed(wanted):
                 consumer, of_consumer = stack.enter_context(started(*flags, "--kv-role", "consumer"))
 
 
+def go_away(url, path, body, seconds):
+    """The whole request is sent; then nobody waits for the answer."""
+    host, port = url.removeprefix("http://").split(":")
+    text = json.dumps(body).encode()
+    with socket.create_connection((host, int(port)), 10) as connection:
+        connection.sendall(f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+                           f"Content-Length: {len(text)}\r\n\r\n".encode() + text)
+        time.sleep(seconds)
+
+
 def test_clients_that_go_away_leave_nothing_behind():
     flags = (*FLAGS, "--kv-port", "0", "--kv-role", "both")
     with running(*flags) as producer, running(*flags) as consumer:
-        rng = random.Random(4)
-        for turn in range(8):
-            body = {"model": "smol", "prompt": f"{turn} " + prompt("rivers"), "max_tokens": 200, "temperature": 0}
+        for turn, seconds in enumerate((0, 0.005, 0.02, 0.1, 0.5)):
+            body = {"model": "smol", "prompt": f"{turn} " + short("rivers"), "max_tokens": 200, "temperature": 0, "ignore_eos": True}
             params = first_half(producer, "/v1/completions", body)
-            process = subprocess.Popen(["curl", "-s", "-o", os.devnull, "-H", "Content-Type: application/json", "--data", "@-",
-                                        consumer + "/v1/completions"], stdin=subprocess.PIPE)
-            process.stdin.write(json.dumps({**body, "kv_transfer_params": params}).encode())
-            process.stdin.close()
-            time.sleep(rng.choice([0, 0.005, 0.02, 0.1]))
-            process.kill()
-            process.wait()
-            if turn % 3 == 0:
-                # One that is refused tells the producer as well.
-                params = first_half(producer, "/v1/completions", body)
-                with pytest.raises(urllib.error.HTTPError):
-                    post(consumer, "/v1/completions", {**body, "n": 2, "temperature": 1, "kv_transfer_params": params})
-        wait_until(lambda: is_empty(consumer) and of_tier(producer)["open_leases"] <= 1)
+            assert params["remote_block_ids"][0]
+            go_away(consumer, "/v1/completions", {**body, "kv_transfer_params": params}, seconds)
+            wait_until(lambda: is_empty(consumer) and of_tier(producer)["open_leases"] == 0)
+        # One that is refused tells the producer as well.
+        params = first_half(producer, "/v1/completions", body)
+        with pytest.raises(urllib.error.HTTPError):
+            post(consumer, "/v1/completions", {**body, "n": 2, "temperature": 1, "kv_transfer_params": params})
+        wait_until(lambda: is_empty(producer) and of_tier(producer)["open_leases"] == 0)
+        # Of a prompt that is not computed to its end nothing is kept.
+        go_away(producer, "/v1/completions", {**body, "prompt": prompt("glass"), "kv_transfer_params": {"do_remote_decode": True}}, 0.01)
+        wait_until(lambda: is_empty(producer))
+        assert of_tier(producer)["expired_leases_total"] == 0
 
 
 def refusal(url, params, **more):

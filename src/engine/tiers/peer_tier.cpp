@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kLongestLease_s = 24.0 * 60.0 * 60.0;
 // A load that gets nowhere is over after so long, whatever the fetcher says; a store is a lease, whose end the server says.
-constexpr double kLoadPatience_s = 1.8, kLeasePatience_s = 10.0 * 365.0 * 24.0 * 60.0 * 60.0;
+constexpr double kLoadPatience_s = 1.9, kLeasePatience_s = 10.0 * 365.0 * 24.0 * 60.0 * 60.0;
 constexpr double kLastLease_s = 2.0;
 constexpr std::uint32_t kMostPeerPlaces = std::uint32_t{1} << 22U;
 constexpr std::size_t kMostOfPeerProblem = 200;

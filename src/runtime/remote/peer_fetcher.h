@@ -38,7 +38,7 @@ struct PeerFetcherOptions {
   TierFingerprint fingerprint{};
   std::uint64_t block_bytes = 0;  // of the largest that comes
   // Without a whole block, or another answer.
-  double patience_s = 1.0;
+  double patience_s = 1.5;
   // Slower than so many bytes per second on the whole, it is as good as stalled.
   double least_bytes_per_s = 4e6;
 };

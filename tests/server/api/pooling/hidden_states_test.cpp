@@ -123,7 +123,7 @@ TEST_F(HiddenStatesHttp, AreRefusedWhereNobodyGetsThem) {
       {R"({"prompt": ["a", "b"], "kv_transfer_params": {"hidden_states": true}})", "kv_transfer_params"},
       {R"({"prompt": "a", "kv_transfer_params": 3})", "kv_transfer_params"},
       {R"({"prompt": "a", "kv_transfer_params": {"hidden_states": 3}})", "kv_transfer_params.hidden_states"},
-      {R"({"prompt": "a", "kv_transfer_params": {"do_remote_prefill": true}})", "kv_transfer_params.do_remote_prefill"},
+      {R"({"prompt": "a", "kv_transfer_params": {"hidden": true}})", "kv_transfer_params.hidden"},
       {R"({"prompt": "abc", "kv_transfer_params": {"hidden_states": true}})", "prompt"}};
   for (const auto& [body, field] : cases) {
     const auto refused = post("/v1/completions", body);

@@ -1,0 +1,67 @@
+// "kv_transfer_params", as vLLM's proxies send them: what a producer answers is what a consumer reads, and what is wrong is named.
+#include "server/request/transfer_params.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace quire {
+namespace {
+
+Result<CompletionRequest> read(const std::string& params, const std::string& more = "") {
+  return parse_completion_request(Api::completion, R"({"prompt": "a", "kv_transfer_params": )" + params + more + "}", {.vocab_size = 9});
+}
+
+TEST(TransferParams, WhatIsAnsweredIsWhatIsRead) {
+  const KvTransferParams params{.do_remote_prefill = true,
+                                .remote_block_ids = {{5, 7, 6}},
+                                .remote_engine_id = "engine \"1\"",
+                                .remote_request_id = "1-abc",
+                                .remote_host = "10.0.0.1",
+                                .remote_port = 5600};
+  const std::string text = transfer_params_json(params);
+  EXPECT_EQ(text, R"({"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[5,7,6]],"remote_engine_id":"engine \"1\"",)"
+                  R"("remote_request_id":"1-abc","remote_host":"10.0.0.1","remote_port":5600,"tp_size":1})");
+  const auto request = read(text);
+  ASSERT_TRUE(request) << request.error().to_string();
+  EXPECT_EQ(request->kv_transfer, params);
+  EXPECT_FALSE(request->hidden_states);
+}
+
+TEST(TransferParams, OfAProxy) {
+  const auto asks = read(
+      R"({"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": null, "remote_block_ids": null, "remote_host": null, "remote_port": null})");
+  ASSERT_TRUE(asks) << asks.error().to_string();
+  EXPECT_EQ(asks->kv_transfer, (KvTransferParams{.do_remote_decode = true}));
+  const auto flat = read(R"({"do_remote_prefill": true, "remote_block_ids": [4, 5], "remote_num_tokens": 32, "transfer_mode": "pull"})");
+  ASSERT_TRUE(flat) << flat.error().to_string();
+  EXPECT_EQ(flat->kv_transfer->remote_block_ids, (std::vector<std::vector<std::uint32_t>>{{4, 5}}));
+  EXPECT_FALSE(read(R"({"do_remote_prefill": false})")->kv_transfer) << "nothing is asked for";
+  EXPECT_FALSE(read("null")->kv_transfer);
+}
+
+TEST(TransferParams, WhatIsWrongIsNamed) {
+  for (const auto& [params, field] :
+       {std::pair<const char*, const char*>{R"({"do_remote_prefill": 1})", "kv_transfer_params.do_remote_prefill"},
+        {R"({"do_remote_prefill": true, "remote_block_ids": 3})", "kv_transfer_params.remote_block_ids"},
+        {R"({"do_remote_prefill": true, "remote_block_ids": [-1]})", "kv_transfer_params.remote_block_ids"},
+        {R"({"do_remote_prefill": true, "remote_block_ids": [[4294967296]]})", "kv_transfer_params.remote_block_ids"},
+        {R"({"do_remote_prefill": true, "remote_block_ids": [[1], 2]})", "kv_transfer_params.remote_block_ids"},
+        {R"({"do_remote_prefill": true, "remote_port": 65536})", "kv_transfer_params.remote_port"},
+        {R"({"do_remote_prefill": true, "remote_host": 3})", "kv_transfer_params.remote_host"},
+        {R"({"do_remote_prefill": true, "tp_size": 2})", "kv_transfer_params.tp_size"},
+        {R"({"do_remote_prefil": true})", "kv_transfer_params.do_remote_prefil"},
+        {R"({"do_remote_decode": true, "hidden_states": true})", "kv_transfer_params"},
+        {"[]", "kv_transfer_params"}}) {
+    const auto request = read(params);
+    ASSERT_FALSE(request) << params;
+    EXPECT_EQ(request.error().field, field) << params;
+  }
+  const auto streamed = read(R"({"do_remote_decode": true})", R"(, "stream": true)");
+  ASSERT_FALSE(streamed);
+  EXPECT_EQ(streamed.error().field, "kv_transfer_params");
+  EXPECT_TRUE(read(R"({"do_remote_prefill": true})", R"(, "stream": true)")) << "answers stream as they like";
+}
+
+}  // namespace
+}  // namespace quire
