@@ -23,6 +23,8 @@
 
 namespace quire {
 
+class TierFiles;
+
 // What blocks have in one tensor of one worker: page_bytes for each slot, one after the other.
 struct HostPages {
   std::byte* begin = nullptr;
@@ -64,6 +66,8 @@ class QUIRE_API TieredOffload {
  public:
   // Errors: an option out of range; those of opening a folder: no rights, in use, of another model, layout or version, no room.
   static Result<std::unique_ptr<TieredOffload>> open(const TieredOffloadOptions& options);
+  // The same on files that are open already; `options.folder` is where they are looked for later.
+  QUIRE_HIDDEN static Result<std::unique_ptr<TieredOffload>> open_on(std::unique_ptr<TierFiles> files, const TieredOffloadOptions& options);
   // What is being written is finished.
   ~TieredOffload();
   TieredOffload(const TieredOffload&) = delete;

@@ -1,4 +1,5 @@
 """quire.vllm: what it refuses, and, where a vLLM environment is at hand, what it does beside vLLM's own scheduler."""
+import json
 import os
 import pathlib
 import subprocess
@@ -62,6 +63,18 @@ def test_the_offloading_connector_works_under_it(mode, hasher):
     done = in_vllm(REPO / "tests/python/vllm_offloading.py", mode, hasher)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "equal" in done.stdout
+
+
+@needs_vllm
+@pytest.mark.parametrize("arguments", [["--kill-within", "4", "--flips", "20"], ["--budget-blocks", "29"]], ids=["kills", "small"])
+def test_blocks_on_disk_in_a_whole_vllm(tmp_path, arguments):
+    """Engines on CPU, killed and begun again over one folder: every answer is the one without a disk, and the budget is kept."""
+    done = in_vllm(REPO / "tests/python/vllm_disk.py", tmp_path, "--rounds", "3", *arguments)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["rounds"] == 3 and seen["wrong"] == 0 and 0 < seen["most_bytes"] <= seen["budget"], seen
+    if "--flips" not in arguments:
+        assert seen["read"] > 0 and seen["answers"] == 144, seen
 
 
 @needs_vllm

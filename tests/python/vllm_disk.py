@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 
 os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+# One thread each: the model is small, and threads that wait for each other on a busy machine take most of the time.
+os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 
 BLOCK, LAYERS, HEADS, HEAD_DIM = 16, 2, 2, 32
 BLOCK_BYTES = BLOCK * LAYERS * 2 * HEADS * HEAD_DIM * 2
@@ -129,18 +131,18 @@ def folder_bytes(folder):
 
 
 def flip(disk, count, rng):
-    """Bits of blocks and entries that were written; the headers, which say whose folder it is, stay."""
-    used = [at for at in range(0, os.path.getsize(disk / "quire-table") - 8192, 128)]
-    for _ in range(count):
-        name, at = ("quire-table", 8192 + rng.choice(used) + rng.randrange(128)) if rng.random() < 0.2 else ("quire-blocks", None)
-        size = os.path.getsize(disk / name)
-        at = rng.randrange(size) if at is None else at
+    """Bits of blocks that are held and of their entries; the headers, which say whose folder it is, stay."""
+    table = (disk / "quire-table").read_bytes()
+    held = [place for place in range((len(table) - 8192) // 128) if any(table[8192 + place * 128 : 8320 + place * 128])]
+    for _ in range(count if held else 0):
+        place = rng.choice(held)
+        name, at = rng.choice([("quire-table", 8192 + place * 128 + rng.randrange(128))] + 4 * [("quire-blocks", place * PLACE_BYTES + rng.randrange(BLOCK_BYTES))])
         with open(disk / name, "r+b") as file:
             file.seek(at)
             old = file.read(1)
             file.seek(at)
             file.write(bytes([old[0] ^ 1 << rng.randrange(8)]))
-    return count
+    return count if held else 0
 
 
 def main():
@@ -158,9 +160,12 @@ def main():
     import vllm.entrypoints.llm  # once, for all that are forked
 
     model, disk = options.folder / "model", options.folder / "kv"
-    make_model(model)
+    # In a process of its own: one that has computed in parallel cannot be forked any more.
+    maker = multiprocessing.get_context("fork").Process(target=make_model, args=(model,))
+    maker.start()
+    maker.join()
     prompts, rng = make_prompts(options.seed), random.Random(options.seed)
-    right = {number: answer for number, (answer, _) in play(model, None, options, prompts, 0, len(prompts) // 4) if number != "stats"}
+    right = {number: value[0] for number, value in play(model, None, options, prompts, 0, len(prompts) // 4) if number != "stats"}
     assert len({tuple(answer) for answer in right.values()}) > len(right) // 2, "the model answers everything alike"
     seen = {"rounds": 0, "killed": 0, "answers": 0, "wrong": 0, "cached_tokens": 0, "flips": 0, "refused": 0, "read": 0, "written": 0,
             "failed": 0, "dropped": 0, "most_bytes": 0, "budget": options.budget}  # fmt: skip

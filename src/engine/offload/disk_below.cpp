@@ -26,27 +26,19 @@ KvLayout layout_of(const TieredOffloadOptions& options, std::uint32_t num_slots)
   return layout;
 }
 
-// In the names of this facade.
-Error of_option(Error error) {
-  if (error.field == "kv_disk") error.field = "folder";
-  if (error.field == "kv_disk_budget") error.field = "budget_bytes";
-  return error;
-}
-
 }  // namespace
 
-Result<std::unique_ptr<DiskBelow>> DiskBelow::open(const TieredOffloadOptions& options, std::uint32_t num_slots) {
+Result<std::unique_ptr<DiskBelow>> DiskBelow::open(std::unique_ptr<TierFiles> files, const TieredOffloadOptions& options,
+                                                   std::uint32_t num_slots) {
   std::uint64_t block_bytes = 0;
   for (const HostPages& pages : options.pages) block_bytes += pages.page_bytes;
   if (block_bytes == 0) return fail(ErrorCode::invalid_argument, "pages", "a block has no bytes", "give the tensors of all workers");
-  auto files = open_tier_folder(options.folder, TierIo::automatic);
-  if (!files) return std::unexpected(of_option(std::move(files.error())));
-  auto store = DiskStore::open(*std::move(files), {.budget_bytes = options.budget_bytes,
-                                                   .block_bytes = block_bytes,
-                                                   .fingerprint = options.fingerprint,
-                                                   .bytes_per_second = options.bytes_per_second,
-                                                   .gives_way = true});
-  if (!store) return std::unexpected(of_option(std::move(store.error())));
+  auto store = DiskStore::open(std::move(files), {.budget_bytes = options.budget_bytes,
+                                                  .block_bytes = block_bytes,
+                                                  .fingerprint = options.fingerprint,
+                                                  .bytes_per_second = options.bytes_per_second,
+                                                  .gives_way = true});
+  if (!store) return std::unexpected(std::move(store.error()));
   std::unique_ptr<DiskBelow> disk(new DiskBelow(*std::move(store), options, num_slots));
   // Last: it uses all the others.
   disk->thread_ = std::thread([&one = *disk] { one.run(); });

@@ -35,7 +35,8 @@ struct OffloadKeyHash {
 class DiskBelow {
  public:
   // Errors: see TieredOffload::open().
-  static Result<std::unique_ptr<DiskBelow>> open(const TieredOffloadOptions& options, std::uint32_t num_slots);
+  static Result<std::unique_ptr<DiskBelow>> open(std::unique_ptr<TierFiles> files, const TieredOffloadOptions& options,
+                                                 std::uint32_t num_slots);
   ~DiskBelow();
   DiskBelow(const DiskBelow&) = delete;
   DiskBelow& operator=(const DiskBelow&) = delete;

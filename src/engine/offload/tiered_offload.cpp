@@ -14,12 +14,20 @@
 #include "core/offload/offload_ledger.h"
 #include "core/offload/reuse_filter.h"
 #include "engine/offload/disk_below.h"
+#include "runtime/tier/tier_files.h"
 
 namespace quire {
 namespace {
 
 constexpr std::uint32_t kMostTimesUp = 2;
 constexpr std::size_t kMostRemembered = std::size_t{1} << 16U;  // names that came up and were not loaded since
+
+// In the names of this facade.
+Error of_option(Error error) {
+  if (error.field == "kv_disk") error.field = "folder";
+  if (error.field == "kv_disk_budget") error.field = "budget_bytes";
+  return error;
+}
 
 }  // namespace
 
@@ -90,6 +98,12 @@ struct TieredOffload::State {
 };
 
 Result<std::unique_ptr<TieredOffload>> TieredOffload::open(const TieredOffloadOptions& options) {
+  auto files = open_tier_folder(options.folder, TierIo::automatic);
+  if (!files) return std::unexpected(of_option(std::move(files.error())));
+  return open_on(*std::move(files), options);
+}
+
+Result<std::unique_ptr<TieredOffload>> TieredOffload::open_on(std::unique_ptr<TierFiles> files, const TieredOffloadOptions& options) {
   auto state = std::make_unique<State>();
   OffloadOptions host = options.host;
   if (host.restores) return fail(ErrorCode::unsupported, "restores", "host memory begins empty", "leave it out");
@@ -101,8 +115,8 @@ Result<std::unique_ptr<TieredOffload>> TieredOffload::open(const TieredOffloadOp
   auto ledger = OffloadLedger::create(host);
   if (!ledger) return std::unexpected(std::move(ledger.error()));
   state->ledger = *std::move(ledger);
-  auto disk = DiskBelow::open(options, state->ledger->num_slots());
-  if (!disk) return std::unexpected(std::move(disk.error()));
+  auto disk = DiskBelow::open(std::move(files), options, state->ledger->num_slots());
+  if (!disk) return std::unexpected(of_option(std::move(disk.error())));
   state->disk = *std::move(disk);
   return std::unique_ptr<TieredOffload>(new TieredOffload(std::move(state)));
 }
