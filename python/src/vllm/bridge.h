@@ -47,7 +47,7 @@ struct StepOutput {
   nb::handle scheduled;  // the num_scheduled_tokens dict of the plan it belongs to
   nb::handle index;      // request id -> row
   nb::handle sampled, logprobs, prompt_logprobs, pooled, nans;
-  nb::handle finished_sending, finished_receiving, invalid_blocks;  // None without connector output
+  nb::handle finished_sending, finished_receiving, invalid_blocks, failed_receiving;  // the first three None without connector output
 };
 
 class Bridge {

@@ -121,7 +121,8 @@ void Bridge::note_prefill(Record& record, const RequestUpdate& update, OutputFie
   const std::int64_t prompt = std::exchange(record.num_prefill_tokens, -1);
   const std::int64_t cached = std::max<std::int64_t>(update.num_cached_tokens, 0);
   const std::int64_t created = std::max<std::int64_t>(std::min(std::int64_t{update.num_named_tokens}, prompt) - cached, 0);
-  fields[OutputFields::prefill_stats] = options_.prefill_stats(prompt, prompt - cached, cached, cached, 0, created);
+  const std::int64_t external = update.num_external_computed_tokens;
+  fields[OutputFields::prefill_stats] = options_.prefill_stats(prompt, prompt - cached, cached, cached - external, external, created);
 }
 
 nb::object Bridge::routed_experts(const RequestUpdate& update) {
@@ -231,7 +232,7 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
     return ids;
   };
   std::vector<SampledToken> sampled;
-  std::vector<RequestId> pooled, sent, received;
+  std::vector<RequestId> pooled, sent, received, failed;
   std::vector<BlockId> invalid;
   const StepPlan& plan = *outstanding_.front().plan;
   collect(plan, output, sampled, pooled);
@@ -247,6 +248,10 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
     result.finished_sending = sent;
     result.finished_receiving = received;
     result.invalid_blocks = invalid;
+    // Some may be gone, which is no failure any more.
+    for (nb::handle name : output.failed_receiving)
+      if (const Record* record = lookup(name)) failed.push_back(record->id);
+    result.failed_receiving = failed;
   }
   const StepOutcome& outcome = *value_or_raise(guarded([&] { return core_->apply(result, input); }));
   outstanding_.pop_front();
