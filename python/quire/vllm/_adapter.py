@@ -313,6 +313,9 @@ class Adapter(Looks, SchedulerInterface):
         name = session.request_id
         if session.streaming_queue is None:
             raise ValueError(f"request_id: {name} is known already; give each request an id of its own")
+        if RequestStatus.is_finished(session.status):  # a transfer keeps its blocks: nothing comes of it any more
+            session.streaming_queue.append(update)
+            return
         waits = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
         if waits and update is None:
             self.finish_requests(name, RequestStatus.FINISHED_ABORTED)

@@ -91,14 +91,18 @@ class ConnectorHooks(Hooks):
 
     def order_failed(self, names, num_async):
         # vLLM unites sets of names, and then walks the last of them.
-        named = {name for name in getattr(self._scheduler._worker_output, "failed_recving", ()) if name in names[:num_async]}
+        worker = self._scheduler._worker_output
+        named = {name for name in worker.failed_recving if name in names[:num_async]}
         failed = set()
         failed.update(named)
-        failed.update({name for name in names[:num_async] if name not in named} | set(names[num_async:]))
+        failed.update({name for name in names[:num_async] if name not in named or self._holds(name, worker.invalid_block_ids)} | set(names[num_async:]))
         ending = set(self._scheduler.failed_grammars)
         ending.update(failed)
         order = [name for name in set(ending) if name in failed]
         return order, list(order)
+
+    def _holds(self, name, block_ids) -> bool:
+        return any(not block_ids.isdisjoint(group) for group in self._scheduler.kv_cache_manager.get_block_ids(name))
 
 
 def attach_connector(scheduler) -> None:
@@ -134,6 +138,18 @@ class Connecting:
         refuse_pool_takers(self.connector)
         if self.connector is not None:
             self.connector.bind_kv_cache_manager(self.kv_cache_manager)
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        return self._core_config.drop_undelivered
+
+    @property
+    def defer_block_free(self) -> bool:
+        return self._core_config.defer_block_free
+
+    @property
+    def _kv_fetch_counts(self) -> dict:
+        return self.loads.counts
 
     def add_request(self, request) -> None:
         is_new = not self._native.is_known(request.request_id)

@@ -117,8 +117,6 @@ def _refuse_parties(scheduler) -> None:
         refuse("pooling and diffusion models under vLLM 0.32.0", _OLDER)
     if config.aux_output_config.enabled:
         refuse("routed experts under vLLM 0.32.0", _OLDER)
-    if model.return_sampling_mask:
-        refuse("return_sampling_mask under vLLM 0.32.0", "leave it out")
     if scheduler.observability_config.per_request_spec_decode_metrics != "none":
         refuse("per_request_spec_decode_metrics under vLLM 0.32.0", "leave it out")
     if scheduler.own_options:
@@ -220,13 +218,22 @@ class Scheduler(Connecting, Adapter):
 
     def update_from_output(self, scheduler_output, model_runner_output):
         outputs = super().update_from_output(scheduler_output, model_runner_output)
-        scores = model_runner_output.prompt_token_id_logprobs_dict
-        if scores:
-            for core in outputs.values():
-                for output in core.outputs:
-                    if output.request_id in scores:
-                        output.prompt_token_id_logprobs = scores[output.request_id]
+        self._hand_on(outputs, model_runner_output)
         return outputs
+
+    def _hand_on(self, outputs, result) -> None:
+        """What the worker says of tokens, which decides nothing."""
+        scores = result.prompt_token_id_logprobs_dict
+        masks = result.sampling_masks if self.vllm_config.model_config.return_sampling_mask else None
+        if not scores and masks is None:
+            return
+        for core in outputs.values():
+            for output in core.outputs:
+                if output.request_id in scores:
+                    output.prompt_token_id_logprobs = scores[output.request_id]
+                if masks is not None and output.new_token_ids:
+                    row = result.req_id_to_index[output.request_id]
+                    output.new_sampling_mask = masks.slice_request(row, len(output.new_token_ids))
 
     def make_grammar_output(self, names, bitmask, scheduler_output) -> GrammarOutput:
         drafts = scheduler_output.scheduled_spec_decode_tokens
@@ -252,6 +259,13 @@ class Scheduler(Connecting, Adapter):
         if self.enable_kv_cache_events and (request.session_id or getattr(request, "kv_cache_report_mode", "incremental") != "incremental"):
             logger.warning("quire.vllm.Scheduler: KV events of request %s do not tell of its session, nor of blocks found again", request.request_id)
         super().add_request(request)
+
+    @property
+    def deferred_waiting(self) -> set:
+        """Of those, who was passed over or is blocked."""
+        requests = self._native.requests()
+        deferred = [core["id"] for core in self._native.snapshot()["requests"] if core["deferred"]]
+        return {requests[name] for name in self._native.names_of(deferred)}
 
     def reset_of_none(self) -> bool:
         return True

@@ -179,6 +179,7 @@ class Bridge {
   nb::object last_scheduled_;     // the newest plan's; null after a reset that preempted everything
   std::vector<nb::handle> rows_;  // during update(), per scheduled request: its list of sampled tokens; null: none
   std::vector<Py_ssize_t> row_numbers_;
+  std::vector<std::uint8_t> wanted_logprobs_;        // by row: as it was before the result was taken
   std::vector<std::vector<BlockId>> routed_blocks_;  // during update(), per scheduled request
   std::vector<std::uint64_t> routed_tokens_;         // the same: tokens before the step's
   std::vector<std::pair<RequestId, std::int64_t>> nans_;

@@ -58,6 +58,7 @@ void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& outpu
   rows_.emplace_back();
   row_numbers_.push_back(-1);
   Record* record = records_.find(scheduled.id);
+  wanted_logprobs_.push_back(record->wants_logprobs ? 1 : 0);
   if (record->finished) return;
   const nb::handle row = get(output.index, record->name);
   if (!row.is_valid()) throw nb::key_error(("req_id_to_index: lacks the scheduled request " + nb::cast<std::string>(record->name)).c_str());
@@ -78,6 +79,7 @@ void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& outpu
 void Bridge::collect(const StepPlan& plan, const StepOutput& output, std::vector<SampledToken>& sampled, std::vector<RequestId>& pooled) {
   rows_.clear();
   row_numbers_.clear();
+  wanted_logprobs_.clear();
   routed_blocks_.clear();
   routed_tokens_.clear();
   nans_.clear();
@@ -154,7 +156,7 @@ void Bridge::report_one(const RequestUpdate& update, const StepOutput& output, n
     fields[OutputFields::routed_experts] = routed_experts(update);
   }
   // Before the next input of a session brings its own parameters; vLLM 0.19.0 looks behind that.
-  const bool wanted_logprobs = record.wants_logprobs;
+  const bool wanted_logprobs = row >= 0 && wanted_logprobs_[update.result_index] != 0;
   if (update.session_waits) show_session_pause(record);
   if (row >= 0) {
     if ((options_.asks_grammars ? wanted_logprobs : record.wants_logprobs) && has_items(output.logprobs))

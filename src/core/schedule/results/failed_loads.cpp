@@ -64,13 +64,14 @@ void FailedLoads::find_waiting(const PlanArena& arena) {
   const bool recompute = context_.config.kv_load_failure == KvLoadFailurePolicy::recompute;
   const bool keeps_all_blocks = context_.num_groups == 1 && is_full_attention(context_.config.kv.groups[0].spec);
   const auto look = [&](Request& request) {
-    if (request.status != RequestStatus::waiting_for_remote_kv || request.load_failed) return;
+    if (request.status != RequestStatus::waiting_for_remote_kv) return;
+    const bool is_listed = request.load_failed;  // find_named()
     if (begins_anew()) marked_.clear();  // who has an invalid block too does not rely on the other one
     const bool can_be_cut = keeps_all_blocks || !begins_anew();
     // What a lost load leaves is given back when the last load of its request is over.
     if (request.lost_load ? !recompute : can_be_cut && cut_at_invalid_block(request, num_scheduled_tokens(arena, request), false)) {
       (recompute ? request.failed_receiving : request.load_failed) = true;
-      if (!recompute) failed_.push_back(&request);
+      if (!recompute && !is_listed) failed_.push_back(&request);
     }
   };
   queues_.skipped_waiting.for_each(look);
