@@ -129,6 +129,21 @@ struct CoreLimits {
   friend bool operator==(const CoreLimits&, const CoreLimits&) = default;
 };
 
+// What only the decisions of vLLM 0.32.0 know (DecisionProfile); all off: as without them.
+struct NewerOptions {
+  std::uint32_t max_num_active_seqs = 0;  // fewer may run than max_num_seqs, which is what a batch has rows for; 0: as many
+  // An admission leaves so many blocks free, if somebody runs; asked also where it takes none.
+  std::uint32_t num_watermark_blocks = 0;
+  // long_prefill_token_threshold does not bind below an even share of so many tokens among all that run or wait; 0: it does.
+  std::uint32_t shared_prefill_tokens = 0;
+  // Freed blocks go back when the newest step that may write to them is over: a load that begins before is not ordered against it.
+  bool defer_block_free = false;
+  // What is in flight for a request that is preempted is dropped: it has blocks to hand over at its end, and they must hold all of it.
+  bool drop_undelivered = false;
+
+  friend bool operator==(const NewerOptions&, const NewerOptions&) = default;
+};
+
 // What the core tells of itself.
 struct ReportOptions {
   bool log_stats = true;
@@ -142,7 +157,7 @@ struct ReportOptions {
 
 // Every default that EngineOptions writes as 0 must be resolved: max_model_len and num_blocks are positive here.
 struct QUIRE_API CoreConfig {
-  DecisionProfile decisions = DecisionProfile::vllm_0_19;  // the newer one has no connectors, encoders, states, forks or swap
+  DecisionProfile decisions = DecisionProfile::vllm_0_19;  // the newer one has no encoders, states, forks or swap
   SchedulerOptions scheduler;
   KvCacheConfig kv;                    // number of blocks (with the null block) and cache groups
   std::uint32_t block_size = 16;       // tokens of a hashed block: vLLM's scheduler block size (with context parallelism multiplied in)
@@ -158,6 +173,7 @@ struct QUIRE_API CoreConfig {
   CureOptions cures;
   PressureOptions pressure;
   SwapOptions swap;
+  NewerOptions newer;
   CoreLimits limits;
   ReportOptions report;
 

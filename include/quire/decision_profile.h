@@ -41,6 +41,14 @@ struct DecisionRules {
   bool windows_cap_admission = false;   // no more of a window is reserved than a sequence holds: see SchedulerOptions::max_in_flight_tokens
   bool sparse_windows = false;          // only blocks that a hit can begin behind get a name: see PrefixCacheOptions::retention_interval
   bool eagle_drops_once = false;        // with several cache groups EAGLE drops a block once for each length, not once in each pass
+
+  // Transfers.
+  bool loads_leave_room = false;     // one that is awaited begins only beside what those that compute their prompts still need
+  bool unread_load_nothing = false;  // who does not read the prefix cache loads nothing; the connector is asked all the same
+  bool lookups_tell_cached = false;  // what a request has found is told as its last look-up found it, whatever became of a load
+  bool loads_leave_a_token = false;  // also of a load that failed in part the last token of all is left to compute
+  bool ends_show_computed = false;   // at the end a connector is shown blocks of computed tokens, and windows as of results that have come
+  bool hits_before_loads = false;    // CureOptions::hits_before_loads
 };
 
 constexpr DecisionRules rules_of(DecisionProfile profile) {
@@ -63,7 +71,13 @@ constexpr DecisionRules rules_of(DecisionProfile profile) {
           .windows_follow_results = true,
           .windows_cap_admission = true,
           .sparse_windows = true,
-          .eagle_drops_once = true};
+          .eagle_drops_once = true,
+          .loads_leave_room = true,
+          .unread_load_nothing = true,
+          .lookups_tell_cached = true,
+          .loads_leave_a_token = true,
+          .ends_show_computed = true,
+          .hits_before_loads = true};
 }
 
 }  // namespace quire

@@ -99,10 +99,12 @@ struct StepResult {
   std::span<const SampledToken> sampled{};
 
   std::span<const RequestId> pooled{};            // have their pooled output
-  bool has_connector_output = false;              // the three below count
+  bool has_connector_output = false;              // the four below count
   std::span<const RequestId> finished_sending{};  // in the order in which they are handled
   std::span<const RequestId> finished_receiving{};
   std::span<const BlockId> invalid_blocks{};  // could not be loaded
+  // Requests whose loads failed, of those that wait for one; where block ids do not tell. They are received too, then or later.
+  std::span<const RequestId> failed_receiving{};
   // Transfers of this plan or an earlier one that are over. The core derives the three lists above from them; a host that begins none gives
   // the lists themselves.
   std::span<const TransferCompletion> completions{};

@@ -434,6 +434,45 @@ class CoreConfig:
     def admit_oversized(self, arg: bool, /) -> None: ...
 
     @property
+    def max_num_active_seqs(self) -> int:
+        """vLLM 0.32.0: requests that may run; 0: max_num_seqs."""
+
+    @max_num_active_seqs.setter
+    def max_num_active_seqs(self, arg: int, /) -> None: ...
+
+    @property
+    def num_watermark_blocks(self) -> int:
+        """vLLM 0.32.0: blocks that an admission leaves free, if a request runs."""
+
+    @num_watermark_blocks.setter
+    def num_watermark_blocks(self, arg: int, /) -> None: ...
+
+    @property
+    def shared_prefill_tokens(self) -> int:
+        """
+        vLLM 0.32.0: long_prefill_token_threshold does not bind below an even share of so many tokens; 0: it does.
+        """
+
+    @shared_prefill_tokens.setter
+    def shared_prefill_tokens(self, arg: int, /) -> None: ...
+
+    @property
+    def defer_block_free(self) -> bool:
+        """
+        vLLM 0.32.0: freed blocks go back when the steps that may write to them are over.
+        """
+
+    @defer_block_free.setter
+    def defer_block_free(self, arg: bool, /) -> None: ...
+
+    @property
+    def drop_undelivered(self) -> bool:
+        """vLLM 0.32.0: what is in flight for a preempted request is dropped."""
+
+    @drop_undelivered.setter
+    def drop_undelivered(self, arg: bool, /) -> None: ...
+
+    @property
     def pin_s(self) -> float:
         """
         CONTINUUM: how long the blocks of a turn stay after its end, in seconds.
@@ -1383,7 +1422,7 @@ class VllmBridge:
 
     def schedule(self, now: float, random: int) -> tuple: ...
 
-    def update(self, scheduled: object, index: object, sampled: object | None, logprobs: object | None, prompt_logprobs: object | None, pooled: object | None, nans: object | None, finished_sending: object | None, finished_receiving: object | None, invalid_blocks: object | None, now: float, random: int) -> tuple: ...
+    def update(self, scheduled: object, index: object, sampled: object | None, logprobs: object | None, prompt_logprobs: object | None, pooled: object | None, nans: object | None, finished_sending: object | None, finished_receiving: object | None, invalid_blocks: object | None, now: float, random: int, failed_receiving: object = ()) -> tuple: ...
 
     def num_idle_before(self, scheduled: object) -> int: ...
 

@@ -78,6 +78,19 @@ void bind_scheduling(Class& c) {
          "Take requests that can never run, as vLLM's scheduler does.");
 }
 
+void bind_newer(Class& c) {
+  option(c, "max_num_active_seqs", &CoreConfig::newer, &NewerOptions::max_num_active_seqs,
+         "vLLM 0.32.0: requests that may run; 0: max_num_seqs.");
+  option(c, "num_watermark_blocks", &CoreConfig::newer, &NewerOptions::num_watermark_blocks,
+         "vLLM 0.32.0: blocks that an admission leaves free, if a request runs.");
+  option(c, "shared_prefill_tokens", &CoreConfig::newer, &NewerOptions::shared_prefill_tokens,
+         "vLLM 0.32.0: long_prefill_token_threshold does not bind below an even share of so many tokens; 0: it does.");
+  option(c, "defer_block_free", &CoreConfig::newer, &NewerOptions::defer_block_free,
+         "vLLM 0.32.0: freed blocks go back when the steps that may write to them are over.");
+  option(c, "drop_undelivered", &CoreConfig::newer, &NewerOptions::drop_undelivered,
+         "vLLM 0.32.0: what is in flight for a preempted request is dropped.");
+}
+
 void bind_continuum(Class& c) {
   option(c, "pin_s", &CoreConfig::continuum, &ContinuumOptions::pin_s,
          "CONTINUUM: how long the blocks of a turn stay after its end, in seconds.");
@@ -188,6 +201,7 @@ void bind_config(nb::module_& m) {
           "Unlike the C++ default, scheduling is synchronous unless async_scheduling=True is given.");
   c.def("__init__", [](nb::pointer_and_handle<CoreConfig> self, const nb::kwargs& options) { init_config(self, options); });
   bind_scheduling(c);
+  bind_newer(c);
   bind_continuum(c);
   bind_pressure(c);
   bind_cache(c);

@@ -223,6 +223,7 @@ use_oracle() {
   ORACLE_VERSION="$1"
   ORACLE="$CACHE/oracle-${1%.*}"
   ORACLE_REQUIREMENTS="tools/oracle/requirements-${1%.*}.txt"
+  VLLM_TESTS="$CACHE/vllm-tests-${1%.*}"
 }
 
 need_oracle() {
@@ -240,19 +241,21 @@ need_oracle() {
   touch "$stamp"
 }
 
-# vLLM 0.19.0's own tests: its wheel has none, its source archive has. Third-party source, so outside the repository.
-readonly VLLM_SDIST="vllm-0.19.0.tar.gz"
-readonly VLLM_SDIST_SHA256="81e59cf87175e7a62eb8d9acf5989484bbd17089d5eface353f89067bda282d9"
-readonly VLLM_TESTS="$CACHE/vllm-tests"
+# vLLM's own tests: its wheel has none, its source archive has. Third-party source, so outside the repository.
+declare -rA VLLM_SDIST_SHA256=(
+  [0.19.0]=81e59cf87175e7a62eb8d9acf5989484bbd17089d5eface353f89067bda282d9
+  [0.32.0]=d2c957d5eee3d0985012151315ddc62cbe0cd368fc96a5fc3510438d9dddf2ad
+)
+VLLM_TESTS="$CACHE/vllm-tests"
 
 need_vllm_tests() {
   [ -d "$VLLM_TESTS/tests" ] && [ -d "$VLLM_TESTS/packages/pytest" ] && return 0
   need_python tools
-  say "Fetching vLLM's own tests (30 MB, $VLLM_SDIST)"
-  local scratch
+  local scratch archive="vllm-$ORACLE_VERSION"
+  say "Fetching vLLM's own tests (30 MB, $archive.tar.gz)"
   scratch=$(mktemp -d "$CACHE/vllm-tests.XXXXXX")
-  "$VENV/bin/python" tools/fetch_pypi.py vllm "$VLLM_SDIST" "$VLLM_SDIST_SHA256" "$scratch/sdist.tar.gz"
-  tar xzf "$scratch/sdist.tar.gz" -C "$scratch" --strip-components=1 "${VLLM_SDIST%.tar.gz}/tests"
+  "$VENV/bin/python" tools/fetch_pypi.py vllm "$archive.tar.gz" "${VLLM_SDIST_SHA256[$ORACLE_VERSION]}" "$scratch/sdist.tar.gz"
+  tar xzf "$scratch/sdist.tar.gz" -C "$scratch" --strip-components=1 "$archive/tests"
   rm "$scratch/sdist.tar.gz"
   # pytest stays out of vLLM's environment, which may be shared.
   "$ORACLE/bin/pip" install --disable-pip-version-check -q --no-deps --target "$scratch/packages" -r tools/requirements-vllm-tests.txt

@@ -133,7 +133,13 @@ def vllm_config(config: dict) -> SimpleNamespace:
         kv_cache_metrics=config["kv_metrics"] > 0, kv_cache_metrics_sample=config["kv_metrics"], enable_mfu_metrics=config["mfu"]
     )
     connector = config["connector"]
-    versions.has_attributes(scheduler, max_num_active_seqs=None, long_prefill_token_threshold_adaptive=False, watermark=0.0, prefill_schedule_interval=1)
+    versions.has_attributes(
+        scheduler,
+        max_num_active_seqs=config.get("max_num_active_seqs"),
+        long_prefill_token_threshold_adaptive=config.get("adaptive_threshold", False),
+        watermark=config.get("watermark", 0.0),
+        prefill_schedule_interval=1,
+    )
     versions.has_attributes(cache, enable_mamba_shared_prefix_checkpoint=False, prefix_cache_retention_interval=0, prefix_match_unit=None)
     versions.has_attributes(
         model, uses_mrope=False, is_diffusion=False, return_sampling_mask=False, supports_multimodal_inputs=config["multimodal"]
@@ -147,7 +153,7 @@ def vllm_config(config: dict) -> SimpleNamespace:
         observability_config=observability,
         lora_config=SimpleNamespace(max_loras=config["max_loras"]) if config["max_loras"] else None,
         kv_events_config=EventsConfig(True) if config["kv_events"] else None,
-        kv_transfer_config=transfer_config(connector, config["load_failure"]) if connector else None,
+        kv_transfer_config=transfer_config(connector, config["load_failure"], config.get("role", "kv_both")) if connector else None,
         ec_transfer_config=SimpleNamespace(ec_connector=_encoder_connector(config), engine_id="oracle") if config["ec_connector"] else None,
         speculative_config=_speculative(config),
         additional_config=dict(config.get("additional", {})),

@@ -209,12 +209,18 @@ def _mixed_sizes(rng: random.Random, config: dict) -> None:
 
 def _newest(rng: random.Random, config: dict) -> None:
     """Without what is refused under vLLM 0.32.0."""
-    config.update(connector=None, ec_connector=False, multimodal=False, mm_max_tokens=0, encoder_budget=0, routed_experts=False)
-    config["answers"] = dict(NO_ANSWERS)
+    config.update(ec_connector=False, multimodal=False, mm_max_tokens=0, encoder_budget=0, routed_experts=False)
+    config["answers"]["encoder"] = 0
     has_windows = any(group["kind"] == "sliding" for group in config["groups"])
     config["retention"] = rng.choice((0, 0, 0, None, *((2 * config["scheduler_block_size"], 4 * config["scheduler_block_size"]) if has_windows else ())))
     if config["pp"] > 1 and config["async"]:
         config["v2_runner"] = False
+    if config["connector"]:
+        config["role"] = rng.choice(("kv_both", "kv_both", "kv_consumer", "kv_producer"))
+        config["answers"]["failed"] = rng.choice((0, 0, 20, 50))
+    config["watermark"] = rng.choice((0.0, 0.0, 0.05, 0.2))
+    config["adaptive_threshold"] = rng.random() < 0.3
+    config["max_num_active_seqs"] = rng.choice((None, None, None, max(1, config["max_num_seqs"] // 2)))
 
 
 def configuration(rng: random.Random, profile: Profile, newest: bool = False) -> dict:
@@ -255,8 +261,8 @@ def configuration(rng: random.Random, profile: Profile, newest: bool = False) ->
     _connector(rng, config)
     if rng.random() < 0.06 and not newest:
         _encoder_decoder(rng, config, profile)
-    if rng.random() < profile.corners and not newest:
-        rng.choice((_shared_loads, _images_under_priority, _mixed_sizes, _mixed_sizes))(rng, config)
+    if rng.random() < profile.corners:
+        rng.choice((_shared_loads,) if newest else (_shared_loads, _images_under_priority, _mixed_sizes, _mixed_sizes))(rng, config)
     if rng.random() < 0.96:  # vLLM refuses it else
         config["disable_chunked_mm_input"] &= config["mm_max_tokens"] <= config["max_num_batched_tokens"]
     if rng.random() < 0.002:

@@ -30,6 +30,9 @@ class Metadata(KVConnectorMetadata, ECConnectorMetadata):
 
 
 class Stats(KVConnectorStats):
+    def is_empty(self):
+        return not self.data
+
     def aggregate(self, other):
         self.data = {key: self.data.get(key, 0) + other.data.get(key, 0) for key in {**self.data, **other.data}}
         return self
@@ -75,6 +78,11 @@ class ScriptedConnector(KVConnectorBase_V1):
         self._asked = {}
         self._kept = {}  # request id -> the Request itself
         self._num_meta = 0
+        self._kv_cache_config = kv_cache_config
+        self._kv_transfer_config = vllm_config.kv_transfer_config
+
+    def on_new_request(self, request):
+        self.side.log.append(("new", seen(request)))
 
     def _look(self, when: str) -> None:
         if self._kept:
@@ -117,6 +125,10 @@ class ScriptedConnector(KVConnectorBase_V1):
     def build_connector_meta(self, scheduler_output):
         self._num_meta += 1
         self.side.log.append(("meta", list(scheduler_output.num_scheduled_tokens.items())))
+        state = getattr(scheduler_output, "kv_connector_block_state", None)
+        if state is not None and self.answers["inspect"]:
+            names = scheduler_output.num_scheduled_tokens
+            self.side.log.append(("block state", sorted(state.req_ids), [state.get_block_ids(name) for name in names], state.boundary_state_offloads))
         self._look("meta")
         return Metadata(self._num_meta)
 
@@ -336,7 +348,14 @@ def install_once() -> None:
     encoder_budget.MultiModalBudget = stock.MultiModalBudget = Budget
 
 
-def transfer_config(name: str, policy: str) -> SimpleNamespace:
+def transfer_config(name: str, policy: str, role: str) -> SimpleNamespace:
     return SimpleNamespace(
-        kv_connector=name, kv_connector_module_path=None, engine_id="oracle", kv_load_failure_policy=policy, kv_role="kv_both", kv_connector_extra_config={}
+        kv_connector=name,
+        kv_connector_module_path=None,
+        engine_id="oracle",
+        kv_load_failure_policy=policy,
+        kv_role=role,
+        is_kv_consumer=role != "kv_producer",
+        is_kv_producer=role != "kv_consumer",
+        kv_connector_extra_config={},
     )

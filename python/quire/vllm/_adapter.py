@@ -93,7 +93,7 @@ class Adapter(Looks, SchedulerInterface):
         self._worker_output = None  # the KVConnectorOutput of the step that is being taken
         self._idle = []  # (finished sets, statistics, events) of idle steps that were passed over, for the next outputs
         self.kv_cache_manager = KvCacheManager(lambda: self._native, kv_cache_config, self.cache_config.enable_prefix_caching)
-        bind_block_pool(self)
+        self.bind_connector()
         logger.info("quire.vllm.Scheduler: quire %s, %s scheduling", quire.__version__, "async" if self._is_async else "sync")
 
     def take_arguments(self, given: dict, block_size: int) -> None:
@@ -102,6 +102,10 @@ class Adapter(Looks, SchedulerInterface):
     def newer_options(self) -> dict:
         """Options of the core that only newer versions have."""
         return {}
+
+    def bind_connector(self) -> None:
+        """Shows the connector the blocks."""
+        bind_block_pool(self)
 
     def check_served(self) -> None:
         """Refuses what the version has no decisions for."""
@@ -180,11 +184,10 @@ class Adapter(Looks, SchedulerInterface):
         perf_stats = None
         if self.perf_metrics and self.perf_metrics.is_enabled():
             perf_stats = self.perf_metrics.get_step_perf_stats_per_gpu(scheduler_output)
-        transfer_stats, sending, receiving, invalid = None, None, None, None
+        transfer_stats, sending, receiving, invalid, failed = self.stats_before(worker), None, None, None, ()
         if worker:
-            transfer_stats = self._transfer_stats(worker)
             sending, receiving = worker.finished_sending or (), worker.finished_recving or ()
-            invalid = worker.invalid_block_ids or ()
+            invalid, failed = worker.invalid_block_ids or (), getattr(worker, "failed_recving", ())
             self._worker_output = worker
         scheduled = scheduler_output.num_scheduled_tokens
         for _ in range(self._native.num_idle_before(scheduled)):
@@ -203,12 +206,14 @@ class Adapter(Looks, SchedulerInterface):
                 invalid,
                 time.monotonic(),
                 self._random(),
+                failed,
             )
         finally:
             self._worker_output = None
         for idle in self._idle:
             finished, stats, events = self._joined(idle, (finished, stats, events))
         self._idle.clear()
+        transfer_stats = self.stats_after(worker, transfer_stats)
         self._publish(events)
         outputs = {client: EngineCoreOutputs(outputs=made) for client, made in by_client.items()}
         for client, names in (finished or {}).items():
@@ -236,13 +241,18 @@ class Adapter(Looks, SchedulerInterface):
             finished.setdefault(client, set()).update(names)
         return finished, joined_stats(earlier[1], later[1]), [*(earlier[2] or ()), *(later[2] or ())]
 
-    def _transfer_stats(self, worker):
-        stats = worker.kv_connector_stats
+    def stats_before(self, worker):
+        """The connector's statistics, if it is asked before the step's results are taken."""
+        stats = worker.kv_connector_stats if worker else None
         if stats and self.connector:
             self._native.requests()  # it may look at requests that it keeps
             own = self.connector.get_kv_connector_stats()
             if own:
                 stats = stats.aggregate(own)
+        return stats
+
+    def stats_after(self, worker, stats):
+        """The same, if it is asked behind that."""
         return stats
 
     def _publish(self, events) -> None:
@@ -303,6 +313,9 @@ class Adapter(Looks, SchedulerInterface):
         name = session.request_id
         if session.streaming_queue is None:
             raise ValueError(f"request_id: {name} is known already; give each request an id of its own")
+        if RequestStatus.is_finished(session.status):  # a transfer keeps its blocks: nothing comes of it any more
+            session.streaming_queue.append(update)
+            return
         waits = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
         if waits and update is None:
             self.finish_requests(name, RequestStatus.FINISHED_ABORTED)

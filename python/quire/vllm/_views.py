@@ -36,10 +36,11 @@ class Blocks:
         self._native = native
         self._block_ids = block_ids
 
-    def get_block_ids(self, allow_none: bool = False):
-        if allow_none and not any(self._block_ids):
+    def get_block_ids(self, allow_none: bool = False, *, group_ids=None):
+        groups = self._block_ids if group_ids is None else [self._block_ids[group] for group in group_ids]
+        if allow_none and not any(groups):
             return None
-        return tuple(list(group) for group in self._block_ids)
+        return tuple(list(group) for group in groups)
 
     @property
     def blocks(self) -> tuple:

@@ -1,4 +1,4 @@
-"""quire.vllm.Scheduler for vLLM 0.32.0: attention, full and by windows, without connectors and encoders. docs/vllm_0_32.md says what decides otherwise there
+"""quire.vllm.Scheduler for vLLM 0.32.0: attention, full and by windows, without encoders. docs/vllm_0_32.md says what decides otherwise there
 than in 0.19.0, and why the rest is refused.
 """
 
@@ -8,14 +8,14 @@ from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.sched.output import CachedRequestData, GrammarOutput, NewRequestData, SchedulerOutput
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
 from vllm.v1.metrics.perf import ModelMetrics
-from vllm.v1.metrics.stats import KV_FETCH_STAGES, KVCacheEvictionEvent, PrefillStats, PrefixCacheStats, SchedulerStats
+from vllm.v1.metrics.stats import KVCacheEvictionEvent, PrefillStats, PrefixCacheStats, SchedulerStats
 from vllm.v1.spec_decode.metrics import SpecDecodingStats
 from vllm.v1.structured_output.utils import strip_speculative_padding
 
 import quire
 from quire.vllm._adapter import Adapter
 from quire.vllm._config import refuse
-from quire.vllm._hooks import Hooks
+from quire.vllm._newer_connector import Connecting, ConnectorHooks, Loads, attach_connector, connector_options
 
 logger = init_logger("vllm.quire")
 
@@ -23,7 +23,7 @@ _OLDER = "use vLLM 0.19.0, whose decisions quire has for it"
 _PLAIN = ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec", "ChunkedLocalAttentionSpec")
 
 
-class ManagerHooks(Hooks):
+class ManagerHooks(ConnectorHooks):
     """Of a grammar its manager is asked, for everything but whether it is compiled."""
 
     def grammar_ready(self, request):
@@ -32,7 +32,10 @@ class ManagerHooks(Hooks):
 
     def grammar_failed(self, request):
         structured = request.structured_output_request
-        return structured is not None and isinstance(structured.grammar, Exception)
+        failed = structured is not None and isinstance(structured.grammar, Exception)
+        if failed:
+            self._scheduler.failed_grammars.add(request.request_id)
+        return failed
 
     def grammar_accept(self, request, tokens):
         return self._grammar.accept_tokens(request, tokens)
@@ -55,12 +58,6 @@ def _refuse_parallel(scheduler) -> None:
 
 def _refuse_limits(scheduler) -> None:
     limits = scheduler.scheduler_config
-    if limits.watermark:
-        refuse(f"watermark={limits.watermark} under vLLM 0.32.0", "leave it 0")
-    if limits.max_num_active_seqs not in (None, limits.max_num_seqs):
-        refuse(f"max_num_active_seqs={limits.max_num_active_seqs} under vLLM 0.32.0", "leave it out")
-    if limits.long_prefill_token_threshold_adaptive:
-        refuse("long_prefill_token_threshold_adaptive under vLLM 0.32.0", "leave it out")
     if limits.prefill_schedule_interval != 1:
         refuse(f"prefill_schedule_interval={limits.prefill_schedule_interval} under vLLM 0.32.0", "leave it 1")
 
@@ -112,8 +109,6 @@ def _check_retention(scheduler) -> None:
 def _refuse_parties(scheduler) -> None:
     config = scheduler.vllm_config
     model = config.model_config
-    if config.kv_transfer_config is not None:
-        refuse("KV connectors under vLLM 0.32.0", _OLDER)
     if config.ec_transfer_config is not None:
         refuse("encoder-cache connectors under vLLM 0.32.0", _OLDER)
     if model.is_encoder_decoder or model.supports_multimodal_inputs:
@@ -122,15 +117,13 @@ def _refuse_parties(scheduler) -> None:
         refuse("pooling and diffusion models under vLLM 0.32.0", _OLDER)
     if config.aux_output_config.enabled:
         refuse("routed experts under vLLM 0.32.0", _OLDER)
-    if model.return_sampling_mask:
-        refuse("return_sampling_mask under vLLM 0.32.0", "leave it out")
     if scheduler.observability_config.per_request_spec_decode_metrics != "none":
         refuse("per_request_spec_decode_metrics under vLLM 0.32.0", "leave it out")
     if scheduler.own_options:
         refuse(f"additional_config: quire.{next(iter(scheduler.own_options))} under vLLM 0.32.0", "leave it out, or use vLLM 0.19.0")
 
 
-class Scheduler(Adapter):
+class Scheduler(Connecting, Adapter):
     __doc__ = Adapter.__doc__
 
     decisions = quire.DecisionProfile.VLLM_0_32
@@ -141,7 +134,15 @@ class Scheduler(Adapter):
 
     def newer_options(self) -> dict:
         interval = self.kv_cache_config.prefix_cache_retention_interval
-        return {"max_in_flight_tokens": self.vllm_config.max_in_flight_tokens, "retention_interval": -1 if interval is None else interval}
+        limits = self.scheduler_config
+        return {
+            "max_in_flight_tokens": self.vllm_config.max_in_flight_tokens,
+            "retention_interval": -1 if interval is None else interval,
+            "max_num_active_seqs": limits.max_num_active_seqs or 0,
+            "num_watermark_blocks": int(limits.watermark * self.kv_cache_config.num_blocks),
+            "shared_prefill_tokens": limits.max_num_batched_tokens if limits.long_prefill_token_threshold_adaptive else 0,
+            **connector_options(self),
+        }
 
     def bridge_options(self) -> dict:
         return {"asks_grammars": True, "prefill_stats": PrefillStats}
@@ -155,7 +156,9 @@ class Scheduler(Adapter):
     def _meet(self, mm_registry) -> None:
         self.check_served()
         self.max_num_encoder_input_tokens = self.encoder_cache_size = 0
-        self.connector = self.ec_connector = self.perf_metrics = None
+        self.ec_connector = self.perf_metrics = None
+        self.loads, self.has_sync_loads, self.failed_grammars = Loads(), False, set()
+        attach_connector(self)
         self._routed_group = -1
         self._meet_outside()
         self.describe_groups()
@@ -182,6 +185,7 @@ class Scheduler(Adapter):
         if self.use_v2_model_runner:
             cached[3] = {}
         speculative = self.vllm_config.speculative_config
+        has_sync_loads, self.has_sync_loads = self.has_sync_loads, False
         return SchedulerOutput(
             scheduled_new_reqs=[self._new_request_data(*piece) for piece in new] if new else [],
             scheduled_cached_reqs=CachedRequestData(*cached),
@@ -192,6 +196,7 @@ class Scheduler(Adapter):
             finished_req_ids=finished,
             free_encoder_mm_hashes=freed_encoder,
             preempted_req_ids=preempted,
+            has_sync_kv_loads=has_sync_loads,
             num_spec_tokens_to_schedule=speculative.num_speculative_tokens if speculative is not None else 0,
         )
 
@@ -213,13 +218,22 @@ class Scheduler(Adapter):
 
     def update_from_output(self, scheduler_output, model_runner_output):
         outputs = super().update_from_output(scheduler_output, model_runner_output)
-        scores = model_runner_output.prompt_token_id_logprobs_dict
-        if scores:
-            for core in outputs.values():
-                for output in core.outputs:
-                    if output.request_id in scores:
-                        output.prompt_token_id_logprobs = scores[output.request_id]
+        self._hand_on(outputs, model_runner_output)
         return outputs
+
+    def _hand_on(self, outputs, result) -> None:
+        """What the worker says of tokens, which decides nothing."""
+        scores = result.prompt_token_id_logprobs_dict
+        masks = result.sampling_masks if self.vllm_config.model_config.return_sampling_mask else None
+        if not scores and masks is None:
+            return
+        for core in outputs.values():
+            for output in core.outputs:
+                if output.request_id in scores:
+                    output.prompt_token_id_logprobs = scores[output.request_id]
+                if masks is not None and output.new_token_ids:
+                    row = result.req_id_to_index[output.request_id]
+                    output.new_sampling_mask = masks.slice_request(row, len(output.new_token_ids))
 
     def make_grammar_output(self, names, bitmask, scheduler_output) -> GrammarOutput:
         drafts = scheduler_output.scheduled_spec_decode_tokens
@@ -246,6 +260,13 @@ class Scheduler(Adapter):
             logger.warning("quire.vllm.Scheduler: KV events of request %s do not tell of its session, nor of blocks found again", request.request_id)
         super().add_request(request)
 
+    @property
+    def deferred_waiting(self) -> set:
+        """Of those, who was passed over or is blocked."""
+        requests = self._native.requests()
+        deferred = [core["id"] for core in self._native.snapshot()["requests"] if core["deferred"]]
+        return {requests[name] for name in self._native.names_of(deferred)}
+
     def reset_of_none(self) -> bool:
         return True
 
@@ -259,16 +280,20 @@ class Scheduler(Adapter):
         return self.kv_event_publisher.get_publisher_config()
 
     def make_stats_of(self, stats, transfer_stats=None, cudagraph_stats=None, perf_stats=None) -> SchedulerStats:
-        running, waiting, kv_usage, _, prefix, _, spec, evictions, deferred = stats
+        running, waiting, kv_usage, _, prefix, connector_prefix, spec, evictions, deferred = stats
+        if self.connector is not None:
+            connector_prefix = PrefixCacheStats(*(connector_prefix or ()), hits_by_source=self.loads.take_sources())
         return SchedulerStats(
             num_running_reqs=running,
             num_waiting_reqs=waiting - deferred,
             num_skipped_waiting_reqs=deferred,
-            num_kv_fetch_reqs_by_stage=dict.fromkeys(KV_FETCH_STAGES, 0),
+            num_kv_fetch_reqs_by_stage=dict(self.loads.counts),
             kv_cache_usage=kv_usage,
             prefix_cache_stats=PrefixCacheStats(*prefix),
+            connector_prefix_cache_stats=connector_prefix or None,
             kv_cache_eviction_events=[KVCacheEvictionEvent(*event) for event in evictions],
             spec_decoding_stats=SpecDecodingStats(*spec) if spec else None,
+            kv_connector_stats=transfer_stats.to_dict() if transfer_stats else None,
             cudagraph_stats=cudagraph_stats,
             perf_stats=perf_stats,
         )

@@ -164,14 +164,14 @@ void bind_steps(Class& c) {
   c.def(
       "update",
       [](Bridge& self, nb::handle scheduled, nb::handle index, nb::handle sampled, nb::handle logprobs, nb::handle prompt_logprobs,
-         nb::handle pooled, nb::handle nans, nb::handle sending, nb::handle receiving, nb::handle invalid, double now,
-         std::uint64_t random) {
-        return self.update({scheduled, index, sampled, logprobs, prompt_logprobs, pooled, nans, sending, receiving, invalid},
+         nb::handle pooled, nb::handle nans, nb::handle sending, nb::handle receiving, nb::handle invalid, double now, std::uint64_t random,
+         nb::handle failed) {
+        return self.update({scheduled, index, sampled, logprobs, prompt_logprobs, pooled, nans, sending, receiving, invalid, failed},
                            {now, random});
       },
       nb::arg("scheduled"), nb::arg("index"), nb::arg("sampled").none(), nb::arg("logprobs").none(), nb::arg("prompt_logprobs").none(),
       nb::arg("pooled").none(), nb::arg("nans").none(), nb::arg("finished_sending").none(), nb::arg("finished_receiving").none(),
-      nb::arg("invalid_blocks").none(), nb::arg("now"), nb::arg("random"));
+      nb::arg("invalid_blocks").none(), nb::arg("now"), nb::arg("random"), nb::arg("failed_receiving") = nb::make_tuple());
   c.def("num_idle_before", &Bridge::num_idle_before, nb::arg("scheduled"));
   c.def("set_drafts", &Bridge::set_drafts, nb::arg("names"), nb::arg("drafts"));
   c.def("set_drafts_in_plan", &Bridge::set_drafts_in_plan, nb::arg("names"), nb::arg("drafts"));

@@ -47,7 +47,7 @@ struct StepOutput {
   nb::handle scheduled;  // the num_scheduled_tokens dict of the plan it belongs to
   nb::handle index;      // request id -> row
   nb::handle sampled, logprobs, prompt_logprobs, pooled, nans;
-  nb::handle finished_sending, finished_receiving, invalid_blocks;  // None without connector output
+  nb::handle finished_sending, finished_receiving, invalid_blocks, failed_receiving;  // the first three None without connector output
 };
 
 class Bridge {
@@ -179,6 +179,7 @@ class Bridge {
   nb::object last_scheduled_;     // the newest plan's; null after a reset that preempted everything
   std::vector<nb::handle> rows_;  // during update(), per scheduled request: its list of sampled tokens; null: none
   std::vector<Py_ssize_t> row_numbers_;
+  std::vector<std::uint8_t> wanted_logprobs_;        // by row: as it was before the result was taken
   std::vector<std::vector<BlockId>> routed_blocks_;  // during update(), per scheduled request
   std::vector<std::uint64_t> routed_tokens_;         // the same: tokens before the step's
   std::vector<std::pair<RequestId, std::int64_t>> nans_;

@@ -58,6 +58,7 @@ void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& outpu
   rows_.emplace_back();
   row_numbers_.push_back(-1);
   Record* record = records_.find(scheduled.id);
+  wanted_logprobs_.push_back(record->wants_logprobs ? 1 : 0);
   if (record->finished) return;
   const nb::handle row = get(output.index, record->name);
   if (!row.is_valid()) throw nb::key_error(("req_id_to_index: lacks the scheduled request " + nb::cast<std::string>(record->name)).c_str());
@@ -78,6 +79,7 @@ void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& outpu
 void Bridge::collect(const StepPlan& plan, const StepOutput& output, std::vector<SampledToken>& sampled, std::vector<RequestId>& pooled) {
   rows_.clear();
   row_numbers_.clear();
+  wanted_logprobs_.clear();
   routed_blocks_.clear();
   routed_tokens_.clear();
   nans_.clear();
@@ -121,7 +123,8 @@ void Bridge::note_prefill(Record& record, const RequestUpdate& update, OutputFie
   const std::int64_t prompt = std::exchange(record.num_prefill_tokens, -1);
   const std::int64_t cached = std::max<std::int64_t>(update.num_cached_tokens, 0);
   const std::int64_t created = std::max<std::int64_t>(std::min(std::int64_t{update.num_named_tokens}, prompt) - cached, 0);
-  fields[OutputFields::prefill_stats] = options_.prefill_stats(prompt, prompt - cached, cached, cached, 0, created);
+  const std::int64_t external = update.num_external_computed_tokens;
+  fields[OutputFields::prefill_stats] = options_.prefill_stats(prompt, prompt - cached, cached, cached - external, external, created);
 }
 
 nb::object Bridge::routed_experts(const RequestUpdate& update) {
@@ -153,7 +156,7 @@ void Bridge::report_one(const RequestUpdate& update, const StepOutput& output, n
     fields[OutputFields::routed_experts] = routed_experts(update);
   }
   // Before the next input of a session brings its own parameters; vLLM 0.19.0 looks behind that.
-  const bool wanted_logprobs = record.wants_logprobs;
+  const bool wanted_logprobs = row >= 0 && wanted_logprobs_[update.result_index] != 0;
   if (update.session_waits) show_session_pause(record);
   if (row >= 0) {
     if ((options_.asks_grammars ? wanted_logprobs : record.wants_logprobs) && has_items(output.logprobs))
@@ -231,7 +234,7 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
     return ids;
   };
   std::vector<SampledToken> sampled;
-  std::vector<RequestId> pooled, sent, received;
+  std::vector<RequestId> pooled, sent, received, failed;
   std::vector<BlockId> invalid;
   const StepPlan& plan = *outstanding_.front().plan;
   collect(plan, output, sampled, pooled);
@@ -247,6 +250,10 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
     result.finished_sending = sent;
     result.finished_receiving = received;
     result.invalid_blocks = invalid;
+    // Some may be gone, which is no failure any more.
+    for (nb::handle name : output.failed_receiving)
+      if (const Record* record = lookup(name)) failed.push_back(record->id);
+    result.failed_receiving = failed;
   }
   const StepOutcome& outcome = *value_or_raise(guarded([&] { return core_->apply(result, input); }));
   outstanding_.pop_front();

@@ -50,7 +50,7 @@ void fields(Form& form, TransferCompletion& completion) {
 template <class Form>
 void fields(Form& form, StepResult& result) {
   form(result.step, result.sampled, result.pooled, result.has_connector_output, result.finished_sending, result.finished_receiving,
-       result.invalid_blocks, result.completions);
+       result.invalid_blocks, result.failed_receiving, result.completions);
 }
 
 template <class Form>

@@ -24,6 +24,6 @@ enum class CallKind : std::uint8_t {
   finish_all
 };
 
-inline constexpr std::uint8_t kCallsMagic[] = {'Q', 'C', 'C', 4};
+inline constexpr std::uint8_t kCallsMagic[] = {'Q', 'C', 'C', 5};
 
 }  // namespace quire

@@ -162,6 +162,12 @@ void fields(Form& form, Is<SwapOptions> auto& options) {
 }
 
 template <class Form>
+void fields(Form& form, Is<NewerOptions> auto& options) {
+  auto& [max_num_active_seqs, num_watermark_blocks, shared_prefill_tokens, defer_block_free, drop_undelivered] = options;
+  form(max_num_active_seqs, num_watermark_blocks, shared_prefill_tokens, defer_block_free, drop_undelivered);
+}
+
+template <class Form>
 void fields(Form& form, Is<CoreLimits> auto& limits) {
   auto& [max_outstanding_plans, max_fork_family, max_open_transfers, max_loras] = limits;
   form(max_outstanding_plans, max_fork_family, max_open_transfers, max_loras);
@@ -176,9 +182,9 @@ void fields(Form& form, Is<ReportOptions> auto& options) {
 template <class Form>
 void fields(Form& form, Is<CoreConfig> auto& config) {
   auto& [decisions, scheduler, kv, block_size, cache_block_size, mamba_align, kv_load_failure, prefix_cache, speculation, encoder, parallel,
-         continuum, cures, pressure, swap, limits, report] = config;
+         continuum, cures, pressure, swap, newer, limits, report] = config;
   form(decisions, scheduler, kv, block_size, cache_block_size, mamba_align, kv_load_failure, prefix_cache, speculation, encoder, parallel,
-       continuum, cures, pressure, swap, limits, report);
+       continuum, cures, pressure, swap, newer, limits, report);
 }
 
 }  // namespace quire

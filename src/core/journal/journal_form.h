@@ -13,7 +13,7 @@
 
 namespace quire {
 
-inline constexpr std::uint8_t kJournalVersion = 3;
+inline constexpr std::uint8_t kJournalVersion = 4;
 inline constexpr std::array<std::uint8_t, 8> kJournalMagic = {'q', 'u', 'i', 'r', 'e', 'q', 'j', kJournalVersion};
 
 // checkpoint: the state of the core as it is before the next call. Behind the header it is where the file begins; elsewhere a reader may

@@ -174,6 +174,16 @@ void GroupManager::free(GroupBlockList& list) {
   // have in common.
   std::ranges::reverse(list.blocks);
   pool_.release(list.blocks);
+  forget(list);
+}
+
+void GroupManager::give_up(GroupBlockList& list, std::vector<BlockId>& blocks) {
+  for (const BlockId block : list.blocks)
+    if (block != kNullBlock) blocks.push_back(block);
+  forget(list);
+}
+
+void GroupManager::forget(GroupBlockList& list) {
   QUIRE_CHECK(!list.tracked || num_tracked_ > 0, "counted when it was met");
   num_tracked_ -= list.tracked ? 1 : 0;
   list.blocks.clear();

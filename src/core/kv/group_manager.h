@@ -94,6 +94,8 @@ class GroupManager {
   // Forgets nothing of the sequence but its blocks; allowed for a sequence never met.
   // The last block first: the free queue then takes the end of a prefix before its beginning.
   void free(GroupBlockList& list);
+  // The same, but the blocks keep their references, and go to the end of `blocks`, the first one first.
+  void give_up(GroupBlockList& list, std::vector<BlockId>& blocks);
   // Makes the full blocks of the first num_tokens tokens findable, from the first that has no name on. Names never change: the tokens
   // before a block decide its name.
   void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens) { cache_where(list, request, num_tokens, nullptr); }
@@ -130,6 +132,7 @@ class GroupManager {
   void drop_skipped(GroupBlockList& list, std::int64_t num_skipped);
 
   void track(GroupBlockList& list);
+  void forget(GroupBlockList& list);
   [[nodiscard]] std::int64_t num_unheld(std::span<const BlockId> hit) const;
 
   GroupOptions options_;

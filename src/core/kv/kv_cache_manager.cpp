@@ -114,7 +114,7 @@ void KvCacheManager::count_lookup(const KvRequest& request, std::uint32_t num_hi
 }
 
 std::uint32_t KvCacheManager::missing(KvBlocks& blocks, const GroupDemand& demand, const KvHit& hit, std::uint32_t num_left_free,
-                                      std::uint32_t num_more) {
+                                      std::uint32_t num_more, std::uint32_t num_kept) {
   const std::span<GroupBlockList> groups = lists(blocks);
   std::int64_t needed = num_more;
   coordinator_->each([&](auto& manager, std::size_t group) {
@@ -123,6 +123,7 @@ std::uint32_t KvCacheManager::missing(KvBlocks& blocks, const GroupDemand& deman
   });
   // Where nothing is taken nothing need be left: a request that needs no block is admitted into a full pool.
   if (needed > 0) needed += num_left_free;
+  needed += num_kept;
   return static_cast<std::uint32_t>(std::max<std::int64_t>(needed - pool_.num_free_blocks(), 0));
 }
 
@@ -138,7 +139,7 @@ std::uint32_t KvCacheManager::missing_for_full_sequence(const KvRequest& request
                   .max_in_flight_tokens = options_.max_in_flight_tokens,
                   .max_model_len = options_.max_model_len,
                   .max_step_tokens = options_.max_step_tokens},
-                 hit, demand.num_left_free);
+                 hit, demand.num_left_free, 0, demand.num_watermark_blocks);
 }
 
 std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const SlotDemand& demand, const KvHit& hit) {
@@ -157,7 +158,8 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
   // External tokens beyond the model's length get blocks too: vLLM does not count those, and stops if they are not there.
   GroupDemand counted = slots;
   counted.num_tokens = demand.num_external_tokens > 0 ? std::max(slots.num_tokens, uncapped) : slots.num_tokens;
-  if (const std::uint32_t lack = missing(request.blocks, counted, hit, demand.num_left_free); lack > 0) return lack;
+  const std::uint32_t num_kept = demand.num_watermark_blocks + demand.num_reserved_blocks;
+  if (const std::uint32_t lack = missing(request.blocks, counted, hit, demand.num_left_free, 0, num_kept); lack > 0) return lack;
   const std::span<GroupBlockList> groups = lists(request.blocks);
   if (!hit.groups.empty() || demand.num_external_tokens > 0) attach(groups, hit, local, demand.num_external_tokens);
   coordinator_->each([&](auto& manager, std::size_t group) {
@@ -208,6 +210,51 @@ void KvCacheManager::cache_up_to(const KvRequest& request, std::int64_t num_toke
 void KvCacheManager::free(KvBlocks& blocks) {
   const std::span<GroupBlockList> groups = lists(blocks);
   coordinator_->each([&](auto& manager, std::size_t group) { manager.free(groups[group]); });
+}
+
+std::uint32_t KvCacheManager::num_to_come(const KvRequest& request, std::uint32_t num_more_tokens) {
+  const std::int64_t known = std::min(request.num_tokens, options_.max_model_len);
+  const GroupDemand all{.num_tokens = known + num_more_tokens,
+                        .num_main_model_tokens = known,
+                        .num_computed_tokens = request.num_computed_tokens,
+                        .max_in_flight_tokens = options_.max_in_flight_tokens,
+                        .max_model_len = options_.max_model_len};
+  const std::span<GroupBlockList> groups = lists(request.blocks);
+  std::int64_t needed = 0;
+  coordinator_->each([&](auto& manager, std::size_t group) { needed += manager.blocks_needed(groups[group], all, {}); });
+  return static_cast<std::uint32_t>(needed);
+}
+
+void KvCacheManager::free_later(KvBlocks& blocks, std::uint64_t due) {
+  QUIRE_CHECK(leaving_.empty() || leaving_.back().due <= due, "what is freed later is not due before");
+  if (!spare_.empty()) {
+    leaving_.push_back(std::move(spare_.back()));
+    spare_.pop_back();
+  } else {
+    leaving_.emplace_back();
+  }
+  Leaving& last = leaving_.back();
+  last.due = due;
+  last.blocks.clear();
+  const std::span<GroupBlockList> groups = lists(blocks);
+  coordinator_->each([&](auto& manager, std::size_t group) { manager.give_up(groups[group], last.blocks); });
+  // The last block of all first, whichever group it is of.
+  std::ranges::reverse(last.blocks);
+}
+
+void KvCacheManager::free_due(std::uint64_t now) {
+  const auto end = std::ranges::find_if(leaving_, [&](const Leaving& one) { return one.due > now; });
+  for (auto one = leaving_.begin(); one != end; ++one) {
+    pool_.release(one->blocks);
+    spare_.push_back(std::move(*one));
+  }
+  leaving_.erase(leaving_.begin(), end);
+}
+
+bool KvCacheManager::is_leaving_sound() const {
+  return std::ranges::all_of(leaving_, [&](const Leaving& one) {
+    return std::ranges::all_of(one.blocks, [&](BlockId block) { return block.value < pool_.num_blocks() && block != kNullBlock; });
+  });
 }
 
 std::uint32_t KvCacheManager::num_own_blocks(const KvBlocks& blocks, std::uint32_t num_tokens) const {
@@ -311,6 +358,8 @@ const Rule* KvCacheManager::broken_rule(std::span<const KvBlocks* const> sequenc
       for (const BlockId block : list.blocks) holders[block.value] += block == kNullBlock ? 0 : 1;
     }
   }
+  for (const Leaving& one : leaving_)
+    for (const BlockId block : one.blocks) ++holders[block.value];
   if (const Rule* broken = pool_.broken_rule(holders)) return broken;
   bool are_counted = true;
   std::as_const(*coordinator_).each([&](const auto& manager, std::size_t group) {

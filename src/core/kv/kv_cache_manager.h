@@ -102,6 +102,12 @@ class KvCacheManager {
   // Gives all blocks back, group by group, last one first. Allowed in any state.
   void free(KvBlocks& blocks);
 
+  // Blocks that a sequence still needs for all its known tokens and so many more.
+  [[nodiscard]] std::uint32_t num_to_come(const KvRequest& request, std::uint32_t num_more_tokens);
+  // As free(), but they go back with the first free_due() of this number or a greater one; numbers never fall.
+  void free_later(KvBlocks& blocks, std::uint64_t due);
+  void free_due(std::uint64_t now);
+
   // Sequences whose blocks lie elsewhere for a while. Of the blocks of the first num_tokens tokens, those that nobody else holds, in all
   // groups or in one.
   [[nodiscard]] std::uint32_t num_own_blocks(const KvBlocks& blocks, std::uint32_t num_tokens) const;
@@ -150,14 +156,28 @@ class KvCacheManager {
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [options, pool, coordinator, drops_blocks, num_loaded, stats] = self;
-    form(pool, *coordinator, stats);
+    [[maybe_unused]] auto& [options, pool, coordinator, drops_blocks, num_loaded, stats, leaving, spare] = self;
+    form(pool, *coordinator, stats, leaving);
+    form.expect(self.is_leaving_sound(), "blocks are of the pool");
   }
 
  private:
+  // Freed, but a step may write to them still.
+  struct Leaving {
+    std::uint64_t due = 0;
+    std::vector<BlockId> blocks;  // in the order in which they go back
+
+    template <class Form, class Self>
+    static void fields(Form& form, Self& self) {
+      auto& [due, blocks] = self;
+      form(due, blocks);
+    }
+  };
+
+  [[nodiscard]] bool is_leaving_sound() const;
   [[nodiscard]] std::span<GroupBlockList> lists(KvBlocks& blocks) const;
   [[nodiscard]] std::uint32_t missing(KvBlocks& blocks, const GroupDemand& demand, const KvHit& hit, std::uint32_t num_left_free,
-                                      std::uint32_t num_more = 0);
+                                      std::uint32_t num_more = 0, std::uint32_t num_kept = 0);
   void count_lookup(const KvRequest& request, std::uint32_t num_hits);
   void attach(std::span<GroupBlockList> groups, const KvHit& hit, std::int64_t num_local, std::int64_t num_external);
   void cache_up_to(const KvRequest& request, std::int64_t num_tokens);
@@ -170,6 +190,7 @@ class KvCacheManager {
   // Between the two halves of attach(), when all hits are taken before any block for what is loaded.
   std::vector<std::int64_t> num_loaded_;  // blocks for external tokens, by group, in allocate_slots()
   PrefixCacheStats stats_;
+  std::vector<Leaving> leaving_, spare_;  // by rising `due`; their memory is used again
 };
 
 }  // namespace quire

@@ -40,11 +40,13 @@ struct SlotDemand {
   std::uint32_t num_new_tokens = 0;           // drafts included
   std::uint32_t num_new_computed_tokens = 0;  // of the hit
   std::uint32_t num_lookahead_tokens = 0;
-  std::uint32_t num_external_tokens = 0;  // computed elsewhere; the connector writes them
-  std::uint32_t num_encoder_tokens = 0;   // for cross-attention
-  bool delay_caching = false;             // the blocks are filled by a transfer
-  std::uint32_t num_left_free = 0;        // blocks that must be free afterwards, where any is taken
-  std::uint32_t num_unsure_tokens = 0;    // so many of the computed ones may prove wrong: windows keep what these need
+  std::uint32_t num_external_tokens = 0;   // computed elsewhere; the connector writes them
+  std::uint32_t num_encoder_tokens = 0;    // for cross-attention
+  bool delay_caching = false;              // the blocks are filled by a transfer
+  std::uint32_t num_left_free = 0;         // blocks that must be free afterwards, where any is taken
+  std::uint32_t num_watermark_blocks = 0;  // the same, asked also where none is taken,
+  std::uint32_t num_reserved_blocks = 0;   // and these of allocate_slots() alone
+  std::uint32_t num_unsure_tokens = 0;     // so many of the computed ones may prove wrong: windows keep what these need
 };
 
 // What a sequence needs beside the blocks that it gave away, to go on.

@@ -26,7 +26,8 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
       jobs(context),
       queues(context, jobs),
       foundation{context, kv, requests, queues},
-      ended(kv, table, jobs),
+      fences(context, kv),
+      ended(fences, table, jobs),
       policy(context, table, jobs, ended),
       open_transfers(given.kv.num_blocks, given.limits.max_open_transfers),
       swap(context, kv, open_transfers, requests, queues),
@@ -37,7 +38,7 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
       encoder(context),
       budget(context),
       ending(foundation, slots, ended, policy, forks, encoder, swap),
-      preemption(foundation, slots, policy, encoder, budget, swap),
+      preemption(foundation, slots, policy, encoder, budget, swap, fences),
       relief(foundation, pressure, giving_way, preemption),
       giving_back(foundation, unloaded, preemption, forks, swap, budget),
       running_loop(foundation, giving_way, forks, encoder, budget, preemption),
@@ -67,8 +68,9 @@ Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreS
 
 Result<std::unique_ptr<Core>> Core::make(const CoreConfig& config, const CoreSeams& seams) {
   if (auto valid = config.validate(); !valid) return std::unexpected(valid.error());
-  if (config.decisions != DecisionProfile::vllm_0_19 && (seams.connector != nullptr || seams.encoder_connector != nullptr))
-    return fail(ErrorCode::unsupported, "decisions", "connectors are not known under those of vLLM 0.32.0", "use those of vLLM 0.19.0");
+  if (config.decisions != DecisionProfile::vllm_0_19 && seams.encoder_connector != nullptr)
+    return fail(ErrorCode::unsupported, "decisions", "encoder connectors are not known under those of vLLM 0.32.0",
+                "use those of vLLM 0.19.0");
   std::unique_ptr<HashFunction> hash;
   if (seams.hash == nullptr) {
     auto made = make_hash_function(

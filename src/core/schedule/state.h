@@ -47,6 +47,7 @@
 #include "core/schedule/requests/requests.h"
 #include "core/schedule/requests/sessions.h"
 #include "core/schedule/requests/slots.h"
+#include "core/schedule/requests/step_fences.h"
 #include "core/schedule/requests/updates.h"
 #include "core/schedule/results/ending.h"
 #include "core/schedule/results/failed_loads.h"
@@ -92,19 +93,19 @@ struct Core::State {
   // For checkpoints (checkpoint/state_form.h): without a name for each part it does not compile. What others point to goes before them.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [context, kv, table, plans, requests, slots, jobs, queues, foundation, ended, policy, open_transfers, swap,
-                            pressure, forks, giving_way, unloaded, encoder, budget, ending, preemption, relief, giving_back, running_loop,
-                            look_up, early_loads, admission_room, admitting, waiting_loop, drafts, sessions, stats, updates, transfers,
-                            failed_loads, results, outcome, retired, kv_events, ending_now] = self;
+    [[maybe_unused]] auto& [context, kv, table, plans, requests, slots, jobs, queues, foundation, fences, ended, policy, open_transfers,
+                            swap, pressure, forks, giving_way, unloaded, encoder, budget, ending, preemption, relief, giving_back,
+                            running_loop, look_up, early_loads, admission_room, admitting, waiting_loop, drafts, sessions, stats, updates,
+                            transfers, failed_loads, results, outcome, retired, kv_events, ending_now] = self;
     form(context, jobs, table);
     if constexpr (Form::kReads) self.reserve_shown(form);
-    form(open_transfers, swap, kv, slots, queues, ended, pressure, forks, plans, encoder, budget, ending, look_up, transfers);
+    form(open_transfers, swap, kv, slots, queues, fences, ended, pressure, forks, plans, encoder, budget, ending, look_up, transfers);
     // Of one call, or of the outcome that was told.
     form(requests, unloaded, giving_back, running_loop, early_loads, stats, updates, failed_loads, results);
     // These refer to others, and hold nothing: a member more is a size more.
     constexpr std::size_t kReference = sizeof(void*);
     static_assert(sizeof(Foundation) == 4 * kReference && sizeof(Policy) == 4 * kReference && sizeof(GivingWay) == 6 * kReference);
-    static_assert(sizeof(Preemption) == 9 * kReference && sizeof(Relief) == 7 * kReference && sizeof(AdmissionRoom) == 7 * kReference);
+    static_assert(sizeof(Preemption) == 10 * kReference && sizeof(Relief) == 7 * kReference && sizeof(AdmissionRoom) == 7 * kReference);
     static_assert(sizeof(Admitting) == 6 * kReference && sizeof(WaitingLoop) == 8 * kReference && sizeof(Drafts) == 2 * kReference);
     static_assert(sizeof(Sessions) == 3 * kReference);
   }
@@ -126,6 +127,7 @@ struct Core::State {
   Jobs jobs;
   Queues queues;
   Foundation foundation;
+  StepFences fences;
   EndedRequests ended;
   Policy policy;
   OpenTransfers open_transfers;

@@ -54,18 +54,21 @@ void Core::State::advance(PlanArena& arena, StepPlan& plan) {
   const std::span<Request* const> planned = arena.requests();
   QUIRE_CHECK(plan.num_scheduled_tokens <= context.config.scheduler.max_num_batched_tokens, "a step keeps to its budget");
   QUIRE_CHECK(planned.size() == plan.scheduled.size(), "a plan knows whose tokens it runs");
+  fences.begin(plan.num_scheduled_tokens);
   for (std::size_t i = 0; i < planned.size(); ++i) {
     Request& request = *planned[i];
     const ScheduledRequest& s = plan.scheduled[i];
     QUIRE_CHECK(request.status == RequestStatus::running && s.id == request.id, "what is planned runs");
     // Keeps it in memory until this plan's result has been taken, whatever becomes of it meanwhile.
     ++request.num_in_flight;
+    fences.note(request);
     request.num_computed_tokens += static_cast<std::int32_t>(s.num_tokens);
     request.num_tokens_in_flight += static_cast<std::int32_t>(s.num_tokens);
     request.is_prefill_chunk = request.num_computed_tokens < request.num_tokens() + request.num_output_placeholders;
     if (request.has_encoder_inputs()) encoder.release_computed(request);
     // A chunk samples nothing, so nothing of it is awaited.
     if (request.is_prefill_chunk) continue;
+    request.is_prefilling = false;
     plan.has_structured_output |= request.structured_output;
     if (context.config.scheduler.async_scheduling) {
       // Its mask depends on tokens that the step before has not given yet.
@@ -110,11 +113,12 @@ void Core::State::take(const StepResult& result) {
     --request->num_in_flight;
   }
   QUIRE_CHECK(arena.plan().step == result.step, "the oldest plan is applied first");
+  fences.end(arena.plan().num_scheduled_tokens);
   updates.begin(result.sampled.size());
   stats.begin();
-  if (result.has_connector_output && (!result.invalid_blocks.empty() || transfers.lost_loads()))
+  if (result.has_connector_output && (!result.invalid_blocks.empty() || !result.failed_receiving.empty() || transfers.lost_loads()))
     // Before the tokens: who ran on blocks that were not loaded gets none.
-    failed_loads.find(arena, result.invalid_blocks);
+    failed_loads.find(arena, result);
   results.take(arena, result);
   end_failed_grammars();
   if (failed_loads.handle()) giving_back.give_back(context.config.kv_load_failure == KvLoadFailurePolicy::recompute);

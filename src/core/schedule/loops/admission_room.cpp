@@ -21,6 +21,8 @@ std::uint32_t AdmissionRoom::try_take(Request& request, const Computed& computed
       .num_encoder_tokens = 0,
       .delay_caching = computed.load_async,
       .num_left_free = pressure_.num_left_free(),
+      .num_watermark_blocks = queues_.running.empty() ? 0 : context_.config.newer.num_watermark_blocks,
+      .num_reserved_blocks = computed.load_async && context_.rules.loads_leave_room ? num_reserved() : 0,
       .num_unsure_tokens = static_cast<std::uint32_t>(context_.rules.windows_follow_results ? request.num_tokens_in_flight : 0)};
   if (context_.config.encoder.is_encoder_decoder)
     for (const std::uint32_t input : encoder.to_compute) demand.num_encoder_tokens += request.features[input].position.num_embeds();
@@ -31,6 +33,24 @@ std::uint32_t AdmissionRoom::try_take(Request& request, const Computed& computed
     if (const std::uint32_t missing = kv_.missing_for_full_sequence(view, demand, computed.hit)) return missing;
   }
   return kv_.allocate_slots(view, demand, computed.hit);
+}
+
+// What those need who load or compute their prompts, to the end of them, and what a step with drafts takes: a load holds its blocks for as
+// long as it takes and brings nobody forward, so that two of them could wait for each other.
+std::uint32_t AdmissionRoom::num_reserved() const {
+  const SpeculationOptions& drafts = context_.config.speculation;
+  const std::uint32_t num_step_tokens = drafts.num_spec_tokens > 0 ? 1 + drafts.num_spec_tokens + drafts.num_lookahead_tokens : 0;
+  std::uint32_t num_blocks = 0;
+  for (std::uint32_t group = 0; group < context_.num_groups; ++group)
+    num_blocks += (num_step_tokens + kv_.block_size(group) - 1) / kv_.block_size(group);
+  const auto count = [&](Request& request) {
+    if (request.is_prefilling) num_blocks += kv_.num_to_come(requests_.kv_request(request), num_step_tokens);
+  };
+  for (Request* request : queues_.running) count(*request);
+  queues_.waiting.for_each(count);
+  queues_.skipped_waiting.for_each(count);
+  queues_.step_skipped.for_each(count);
+  return num_blocks;
 }
 
 // A request that starts anew has no drafts yet.

@@ -36,6 +36,7 @@ class AdmissionRoom {
   void tell_blocked(const Request& request, EventCause cause, std::uint32_t num_missing);
 
  private:
+  [[nodiscard]] std::uint32_t num_reserved() const;  // DecisionRules::loads_leave_room
   [[nodiscard]] bool needs_lookahead(const Request& request, const Computed& computed) const;
   std::uint32_t try_take(Request& request, const Computed& computed, std::int32_t num_new_tokens, const EncoderGrant& encoder);
 

@@ -15,6 +15,7 @@ void Admitting::admit(Request& request, std::int32_t num_computed_tokens, std::i
   budget_.note_lora(request);
   request.status = RequestStatus::running;
   request.num_computed_tokens = num_computed_tokens;
+  request.is_prefilling |= num_computed_tokens + num_new_tokens < request.num_tokens();
   // Of the first admission: what a later one finds in the cache, the request has put there itself.
   if (request.num_cached_tokens < 0) request.num_cached_tokens = num_computed_tokens;
   slots_.take(request);

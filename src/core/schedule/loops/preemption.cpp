@@ -7,6 +7,10 @@ namespace quire {
 // The victim may stand before the cursor. If this step has scheduled it, it is removed from the plan, its tokens return to the budget, and
 // the cursor moves back with the requests behind it. If it was skipped, the cursor stays although they move: the loop then misses one
 // request, as in vLLM. (The fork that CONTINUUM comes from leaves the victim in the plan, with blocks that are free.)
+bool Preemption::frees_at_once() const {
+  return fences_.may_free(**policy_.find_victim(queues_.running));
+}
+
 Preemption::Victim Preemption::take_victim(PlanArena& arena, std::size_t& cursor) {
   const auto chosen = policy_.find_victim(queues_.running);
   Request& victim = **chosen;
@@ -45,7 +49,7 @@ void Preemption::preempt(const Victim& victim) {
 
 void Preemption::put_back(Request& victim, bool drops_stale) {
   QUIRE_CHECK(victim.swapped == nullptr, "what is computed again is not swapped out");
-  kv_.free(victim.blocks);
+  fences_.free(victim);
   victim.num_computed_tokens = 0;
   stop(victim, drops_stale);
 }
@@ -55,9 +59,10 @@ void Preemption::stop(Request& victim, bool drops_stale) {
   encoder_.release_all(victim);
   victim.status = RequestStatus::preempted;
   victim.draft_tokens.clear();
+  victim.is_prefilling = false;
   if (context_.rules.stale_outputs) {
     // What was to be dropped before is dropped still: other tokens have taken its place.
-    victim.drops_stale = drops_stale || (victim.drops_stale && victim.num_stale_tokens > 0);
+    victim.drops_stale = drops_stale || context_.config.newer.drop_undelivered || (victim.drops_stale && victim.num_stale_tokens > 0);
     victim.num_stale_tokens = victim.num_tokens_in_flight;
     victim.num_output_placeholders = 0;
   }

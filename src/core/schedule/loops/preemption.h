@@ -13,12 +13,14 @@
 #include "core/schedule/requests/policy.h"
 #include "core/schedule/requests/request.h"
 #include "core/schedule/requests/slots.h"
+#include "core/schedule/requests/step_fences.h"
 
 namespace quire {
 
 class Preemption {
  public:
-  Preemption(const Foundation& base, Slots& slots, Policy& policy, EncoderScheduler& encoder, StepBudget& budget, Swap& swap)
+  Preemption(const Foundation& base, Slots& slots, Policy& policy, EncoderScheduler& encoder, StepBudget& budget, Swap& swap,
+             StepFences& fences)
       : context_(base.context),
         kv_(base.kv),
         requests_(base.requests),
@@ -27,13 +29,16 @@ class Preemption {
         policy_(policy),
         encoder_(encoder),
         budget_(budget),
-        swap_(swap) {}
+        swap_(swap),
+        fences_(fences) {}
 
   // Between take_victim() and preempt() it is in no queue and not in the plan, with its blocks still its own: events can tell of them.
   struct Victim {
     Request& request;
     bool was_planned;  // in this step, which it was taken out of
   };
+  // Whether the blocks of the one that would be taken can be used in this step.
+  [[nodiscard]] bool frees_at_once() const;
   // Takes one out of `running`, and out of this step; the running loop is at `cursor`. preempt() is to follow.
   Victim take_victim(PlanArena& arena, std::size_t& cursor);
   void preempt(const Victim& victim);
@@ -55,6 +60,7 @@ class Preemption {
   EncoderScheduler& encoder_;
   StepBudget& budget_;
   Swap& swap_;
+  StepFences& fences_;
 };
 
 }  // namespace quire

@@ -65,6 +65,8 @@ bool RunningLoop::make_room(Request& request, std::int32_t num_new_tokens, PlanA
                           .num_unsure_tokens = is_unsure ? static_cast<std::uint32_t>(request.num_output_placeholders) - 1 : num_awaited};
   while (const std::uint32_t missing = kv_.allocate_slots(requests_.kv_request(request), demand)) {
     if (giving_way_.before_preempting(request, missing)) continue;
+    // What goes back later is no help now.
+    if (!preemption_.frees_at_once()) return false;
     const Preemption::Victim chosen = preemption_.take_victim(arena, cursor_);
     Request& victim = chosen.request;
     if (context_.events.wanted()) {

@@ -52,7 +52,8 @@ bool WaitingLoop::may_take_one() const {
 // Who is between two inputs keeps his row of the batch.
 bool WaitingLoop::has_place() const {
   const std::size_t num_kept = context_.rules.sessions_take_places ? queues_.num_waiting_for_input : 0;
-  return queues_.running.size() + num_kept < context_.config.scheduler.max_num_seqs;
+  const std::uint32_t most = context_.config.newer.max_num_active_seqs;
+  return queues_.running.size() + num_kept < (most > 0 ? most : context_.config.scheduler.max_num_seqs);
 }
 
 RequestQueue& WaitingLoop::queue_to_take_from() {
@@ -135,7 +136,9 @@ WaitingLoop::Tried WaitingLoop::try_bring_back(Request& request, RequestQueue& q
 
 void WaitingLoop::wait_for_load(Request& request) {
   request.status = RequestStatus::waiting_for_remote_kv;
+  request.is_prefilling = true;
   ++queues_.num_loading;
+  queues_.defer(request);
   queues_.step_skipped.prepend(request);
 }
 

@@ -46,6 +46,10 @@ std::optional<Computed> LookUp::find(Request& request) {
   computed.num_tokens = static_cast<std::int32_t>(computed.hit.num_tokens);
   if (context_.seams.connector != nullptr) {
     if (!ask(request, holds != Held::untracked, computed)) return std::nullopt;
+    if (!context_.rules.lookups_tell_cached) request.num_external_computed_tokens = computed.num_external;
+  }
+  if (context_.rules.lookups_tell_cached && request.num_preemptions == 0) {
+    request.num_cached_tokens = computed.num_tokens;
     request.num_external_computed_tokens = computed.num_external;
   }
   tell(request, computed);
@@ -93,12 +97,13 @@ bool LookUp::ask(const Request& request, bool can_add, Computed& computed) {
   const auto num_local = static_cast<std::int32_t>(computed.hit.num_tokens);
   if (request.loads_nothing) return true;
   const ExternalMatch match = context_.seams.connector->match(Requests::view(request), computed.hit.num_tokens);
-  if (!match.num_tokens) return false;
+  const bool loads_nothing = context_.rules.unread_load_nothing && request.skip_reading_prefix_cache;
+  if (!match.num_tokens && !loads_nothing) return false;
   // At least one token must run unless all are awaited.
   const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
   QUIRE_CHECK(most >= 0, "a hit leaves a token to compute");
   // Whatever the connector says, no more than the request has tokens for.
-  computed.num_external = can_add ? std::min(*match.num_tokens, static_cast<std::uint32_t>(most)) : 0;
+  computed.num_external = can_add && !loads_nothing ? std::min(match.num_tokens.value_or(0), static_cast<std::uint32_t>(most)) : 0;
   computed.load_async = match.load_async && computed.num_external > 0;
   computed.num_connector_queries = static_cast<std::uint32_t>(request.num_tokens() - num_local);
   computed.num_tokens = num_local + static_cast<std::int32_t>(computed.num_external);
@@ -175,6 +180,7 @@ void LookUp::take_received(Request& request) {
   } else if (request.num_computed_tokens != 0) {
     // A part of it has come: what lies before the first bad block is good, and is named like any other.
     kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
+    if (context_.rules.loads_leave_a_token && request.num_computed_tokens == request.num_tokens()) --request.num_computed_tokens;
   } else {
     requests_.note_lost_load(request);
     kv_.free(request.blocks);

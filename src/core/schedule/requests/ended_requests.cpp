@@ -11,7 +11,7 @@ void EndedRequests::let_go(Request& request, Holder holder) {
 void EndedRequests::free_blocks(Request& request) {
   QUIRE_CHECK(request.finished() && request.known, "blocks are given back once");
   QUIRE_CHECK(request.holders == 0, "blocks that somebody keeps are not given back");
-  kv_.free(request.blocks);
+  fences_.free(request);
   jobs_.leave(request);
   request.known = false;
   gone_.push_back(&request);

@@ -6,17 +6,17 @@
 #include <span>
 #include <vector>
 
-#include "core/kv/kv_cache_manager.h"
 #include "core/schedule/requests/holds.h"
 #include "core/schedule/requests/jobs.h"
 #include "core/schedule/requests/request.h"
 #include "core/schedule/requests/request_table.h"
+#include "core/schedule/requests/step_fences.h"
 
 namespace quire {
 
 class EndedRequests {
  public:
-  EndedRequests(KvCacheManager& kv, RequestTable& table, Jobs& jobs) : kv_(kv), table_(table), jobs_(jobs) {}
+  EndedRequests(StepFences& fences, RequestTable& table, Jobs& jobs) : fences_(fences), table_(table), jobs_(jobs) {}
 
   // The request has ended and is known. Keeping twice by one holder is keeping once.
   void keep(Request& request, Holder holder) { ledger_.take(request, holder); }
@@ -40,12 +40,12 @@ class EndedRequests {
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [kv, table, jobs, ledger, gone, retiring] = self;
+    [[maybe_unused]] auto& [fences, table, jobs, ledger, gone, retiring] = self;
     form(ledger, gone, retiring);
   }
 
  private:
-  KvCacheManager& kv_;
+  StepFences& fences_;
   RequestTable& table_;
   Jobs& jobs_;
   HoldLedger ledger_;

@@ -109,6 +109,8 @@ struct Request {
   bool has_lost_load = false;       // so it did before
   bool ended_loading = false;       // a transfer still fills its blocks although it has finished
   bool load_failed = false;         // while a result is taken: its part is skipped
+  bool is_prefilling = false;       // it loads, or computes its prompt: blocks for the rest of it are not loaded into
+  std::uint64_t last_fence = 0;     // StepFences: the newest step that may write to its blocks
 
   std::uint32_t max_tokens = 0;
   std::uint32_t min_tokens = 0;
@@ -156,10 +158,10 @@ struct Request {
                             num_tokens_in_flight, shared_prefix_boundary, num_stale_tokens, tokens, draft_tokens, blocks, hashes, last_step,
                             last_index, asked_early, queue_hook, priority, arrival_time, name, client_index, num_preemptions,
                             num_cached_tokens, num_external_computed_tokens, finished_receiving, failed_receiving, loaded_early, lost_load,
-                            has_lost_load, ended_loading, load_failed, max_tokens, min_tokens, eos_ids, stop_token_ids, repetition,
-                            stop_token, lora_id, features, lora_name, lora_path, cache_salt, prompt_embeds, embed_bytes, tags, job, entered,
-                            family, holders, num_open_loads, num_open_stores, awaits_transfer, had_transfer, lacks_transfer, lacks_load,
-                            swapped, sampling, events, next_inputs] = self;
+                            has_lost_load, ended_loading, load_failed, is_prefilling, last_fence, max_tokens, min_tokens, eos_ids,
+                            stop_token_ids, repetition, stop_token, lora_id, features, lora_name, lora_path, cache_salt, prompt_embeds,
+                            embed_bytes, tags, job, entered, family, holders, num_open_loads, num_open_stores, awaits_transfer,
+                            had_transfer, lacks_transfer, lacks_load, swapped, sampling, events, next_inputs] = self;
     form(status, known, is_prefill_chunk, discard_latest_async_tokens, drops_stale, deferred, grammar_failed, told, admitted_before,
          pooling, structured_output, resumable, skip_reading_prefix_cache, loads_nothing, slot, num_in_flight, num_prompt_tokens,
          num_output_tokens, num_computed_tokens, num_output_placeholders, num_tokens_in_flight, shared_prefix_boundary, num_stale_tokens);
@@ -167,7 +169,8 @@ struct Request {
     form.drafts(draft_tokens);
     form(blocks, hashes, last_step, last_index, asked_early, priority, arrival_time, name, client_index, num_preemptions, num_cached_tokens,
          num_external_computed_tokens, finished_receiving, failed_receiving, loaded_early, lost_load, has_lost_load, ended_loading,
-         max_tokens, min_tokens, eos_ids, stop_token_ids, repetition, stop_token, lora_id, features, lora_name, lora_path, cache_salt);
+         is_prefilling, last_fence, max_tokens, min_tokens, eos_ids, stop_token_ids, repetition, stop_token, lora_id, features, lora_name,
+         lora_path, cache_salt);
     form.embeds(prompt_embeds);
     form(embed_bytes, tags, job, entered, family, holders, num_open_loads, num_open_stores, awaits_transfer, had_transfer, lacks_transfer,
          lacks_load, events, next_inputs);

@@ -187,7 +187,7 @@ KvCacheOptions kv_cache_options(const CoreConfig& config) {
           .use_eagle = config.speculation.use_eagle,
           .log_stats = config.report.log_stats,
           .enable_events = config.report.enable_kv_events,
-          .hits_before_loads = config.cures.hits_before_loads,
+          .hits_before_loads = config.cures.hits_before_loads || rules_of(config.decisions).hits_before_loads,
           .residency_sample = config.report.kv_metrics_sample,
           .lifo_free_blocks = config.prefix_cache.lifo_free_blocks,
           .unnamed_blocks_first = rules_of(config.decisions).unnamed_blocks_first,

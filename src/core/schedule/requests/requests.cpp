@@ -192,4 +192,14 @@ GroupBlocks Requests::group_blocks(const Request& request) {
   return group_views_;
 }
 
+GroupBlocks Requests::computed_blocks(const Request& request) {
+  QUIRE_CHECK(group_blocks(request).size() == context_.num_groups, "a list for each cache group");
+  for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
+    const std::uint32_t size = kv_.block_size(group);
+    const std::size_t end = (static_cast<std::size_t>(std::max(request.num_computed_tokens, 0)) + size - 1) / size;
+    group_views_[group] = group_views_[group].first(std::min(group_views_[group].size(), end));
+  }
+  return group_views_;
+}
+
 }  // namespace quire

@@ -40,6 +40,8 @@ class Requests {
   }
   [[nodiscard]] KvRequest kv_request(Request& request);            // valid until the next call
   [[nodiscard]] GroupBlocks group_blocks(const Request& request);  // valid until the next call
+  // Those of its computed tokens; the same.
+  [[nodiscard]] GroupBlocks computed_blocks(const Request& request);
   [[nodiscard]] static RequestView view(const Request& request);
   [[nodiscard]] static std::uint32_t num_blocks(const Request& request);
 

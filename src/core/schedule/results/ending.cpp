@@ -45,12 +45,16 @@ void Ending::finish(std::span<Request* const> requests, RequestStatus status) {
 void Ending::end(Request& request) {
   QUIRE_CHECK(request.finished() && request.known);
   QUIRE_CHECK(request.slot == kNoSlot, "its row of the batch was released when it stopped");
+  request.is_prefilling = false;
   if (request.swapped != nullptr) swap_.forget(request);
   if (request.ended_loading) ended_.keep(request, Holder::transfer);
   // Blocks that a window has passed go first: a connector is asked about those that are left, and must not store null blocks.
   if (context_.seams.connector != nullptr) {
-    kv_.remove_skipped_blocks(request.blocks, static_cast<std::uint32_t>(request.num_tokens()));
-    request.awaits_transfer = context_.seams.connector->finished(Requests::view(request), requests_.group_blocks(request));
+    const bool shows_computed = context_.rules.ends_show_computed;
+    const std::int32_t num_sure = shows_computed ? request.num_computed_tokens - request.num_tokens_in_flight : request.num_tokens();
+    kv_.remove_skipped_blocks(request.blocks, static_cast<std::uint32_t>(std::max(num_sure, 0)));
+    const GroupBlocks shown = shows_computed ? requests_.computed_blocks(request) : requests_.group_blocks(request);
+    request.awaits_transfer = context_.seams.connector->finished(Requests::view(request), shown);
     if (request.awaits_transfer) ended_.keep(request, Holder::transfer);
   }
   if (context_.events.wanted()) context_.events.on_event({.what = EventKind::ended, .owner = request.id});

@@ -21,7 +21,8 @@ std::int32_t num_scheduled_tokens(const PlanArena& arena, const Request& request
 
 }  // namespace
 
-void FailedLoads::find(const PlanArena& arena, std::span<const BlockId> invalid) {
+void FailedLoads::find(const PlanArena& arena, const StepResult& result) {
+  const std::span<const BlockId> invalid = result.invalid_blocks;
   QUIRE_CHECK(failed_.empty(), "failures of the result before were handled");
   invalid_.assign(invalid.begin(), invalid.end());
   std::ranges::sort(invalid_);
@@ -34,6 +35,7 @@ void FailedLoads::find(const PlanArena& arena, std::span<const BlockId> invalid)
   } else {
     forks_.give_up_shares_of(invalid_);
   }
+  find_named(result.failed_receiving);
   find_waiting(arena);
   num_failed_async_ = failed_.size();
   marked_.clear();
@@ -43,17 +45,33 @@ void FailedLoads::find(const PlanArena& arena, std::span<const BlockId> invalid)
     find_running(arena);
 }
 
+// Where a block's number does not tell whose it is.
+void FailedLoads::find_named(std::span<const RequestId> failed) {
+  for (const RequestId id : failed) {
+    Request* request = table_.find(id);
+    if (request == nullptr || request->status != RequestStatus::waiting_for_remote_kv) continue;
+    if (context_.config.kv_load_failure == KvLoadFailurePolicy::recompute) {
+      request->num_computed_tokens = 0;
+      request->failed_receiving = true;
+    } else {
+      request->load_failed = true;
+      failed_.push_back(request);
+    }
+  }
+}
+
 void FailedLoads::find_waiting(const PlanArena& arena) {
   const bool recompute = context_.config.kv_load_failure == KvLoadFailurePolicy::recompute;
   const bool keeps_all_blocks = context_.num_groups == 1 && is_full_attention(context_.config.kv.groups[0].spec);
   const auto look = [&](Request& request) {
     if (request.status != RequestStatus::waiting_for_remote_kv) return;
+    const bool is_listed = request.load_failed;  // find_named()
     if (begins_anew()) marked_.clear();  // who has an invalid block too does not rely on the other one
     const bool can_be_cut = keeps_all_blocks || !begins_anew();
     // What a lost load leaves is given back when the last load of its request is over.
     if (request.lost_load ? !recompute : can_be_cut && cut_at_invalid_block(request, num_scheduled_tokens(arena, request), false)) {
       (recompute ? request.failed_receiving : request.load_failed) = true;
-      if (!recompute) failed_.push_back(&request);
+      if (!recompute && !is_listed) failed_.push_back(&request);
     }
   };
   queues_.skipped_waiting.for_each(look);
@@ -94,7 +112,7 @@ bool FailedLoads::cut_at_invalid_block(Request& request, std::int32_t num_schedu
     marked_.push_back(block);
     if (!std::exchange(cut, true)) {
       request.num_computed_tokens = i * block_size;
-      request.num_external_computed_tokens -= num_computed - request.num_computed_tokens;
+      if (!context_.rules.lookups_tell_cached) request.num_external_computed_tokens -= num_computed - request.num_computed_tokens;
       for (BlockId lost : evict ? blocks.subspan(static_cast<std::size_t>(i)) : std::span<const BlockId>()) add_to_evict(lost);
     }
   }

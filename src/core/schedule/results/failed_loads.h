@@ -41,7 +41,7 @@ class FailedLoads {
         updates_(updates) {}
 
   // Before the plan's results are taken: those of requests that hold an invalid block are not.
-  void find(const PlanArena& arena, std::span<const BlockId> invalid);
+  void find(const PlanArena& arena, const StepResult& result);
   // After: what becomes of the requests that were found. True: those who were spoiled are to give back what they have (Unloaded).
   bool handle();
   // As they were found, by the handle() before.
@@ -59,6 +59,7 @@ class FailedLoads {
   // The request keeps the computed tokens before its first invalid block, unless an earlier request in the scan computes that block again.
   // True: it holds an invalid block.
   bool cut_at_invalid_block(Request& request, std::int32_t num_scheduled, bool evict);
+  void find_named(std::span<const RequestId> failed);
   void find_waiting(const PlanArena& arena);
   void find_running(const PlanArena& arena);
   void take_spoiled();
