@@ -35,9 +35,17 @@ PrefillStats = record(
     "PrefillStats", num_prompt_tokens=0, num_computed_tokens=0, num_cached_tokens=0, num_local_cached_tokens=0, num_external_cached_tokens=0,
     num_cache_creation_tokens=0,
 )
-PrefixCacheStats = record(
+_PrefixCacheStats = record(
     "PrefixCacheStats", reset=False, requests=0, queries=0, hits=0, preempted_requests=0, preempted_queries=0, preempted_hits=0, hits_by_source=dict
 )
+
+
+class PrefixCacheStats(_PrefixCacheStats):
+    def record(self, num_tokens, num_hits, preempted, hits_by_source=None):
+        for source, count in (hits_by_source or {}).items():
+            self.hits_by_source[source] = self.hits_by_source.get(source, 0) + count
+
+
 SchedulerStats = record(
     "SchedulerStats", num_running_reqs=0, num_waiting_reqs=0, num_skipped_waiting_reqs=0, num_kv_fetch_reqs_by_stage=dict, step_counter=0,
     current_wave=0, kv_cache_usage=0.0, iteration_details=None, prefix_cache_stats=PrefixCacheStats, connector_prefix_cache_stats=None,
@@ -53,7 +61,32 @@ BlockStored = record(
     group_idx=None, kv_cache_spec_kind=None, kv_cache_spec_sliding_window=None, locality=None, ownership=None, session_id=None,
 )
 BlockRemoved = record("BlockRemoved", "block_hashes", "medium", group_idx=None, locality=None, ownership=None)
-KV_FETCH_STAGES = ("waiting_to_start", "in_progress", "completed_waiting")
+KV_FETCH_STAGES = KV_FETCH_WAITING_TO_START, KV_FETCH_IN_PROGRESS, KV_FETCH_COMPLETED_WAITING = "waiting_to_start", "in_progress", "completed_waiting"
+KVConnectorBlockState = record("KVConnectorBlockState", "req_ids", "resolve_block_ids", "boundary_state_offloads")
+KVConnectorBlockState.get_block_ids = lambda self, name: self.resolve_block_ids(name) if name in self.req_ids else None
+KVConnectorOutput = record(
+    "KVConnectorOutput", finished_sending=None, finished_recving=None, kv_connector_stats=None, kv_cache_events=None, kv_connector_worker_meta=None,
+    invalid_block_ids=set, failed_recving=set, expected_finished_count=0,
+)
+
+
+class KVConnectorBase_V1:
+    requires_kv_delivery = property(lambda self: self._kv_transfer_config.is_kv_producer)
+
+    def bind_kv_cache_manager(self, manager):
+        self.bind_gpu_block_pool(manager.block_pool)
+
+    def bind_gpu_block_pool(self, pool):
+        pass
+
+    def get_external_cache_hit_sources(self, request, num_external_tokens):
+        return {"external_unspecified": num_external_tokens}
+
+    def has_pending_block_frees(self):
+        return False
+
+    def has_pending_push_work(self):
+        return False
 
 
 KVCacheGroupSpec = record("KVCacheGroupSpec", "layer_names", "kv_cache_spec", is_eagle_group=False)
@@ -122,10 +155,12 @@ def change(modules: dict) -> dict:
     named = lambda text: {name: here[name] for name in text.split()}  # noqa: E731
     modules["vllm"]["__version__"] = "0.32.0"
     modules["vllm.distributed.kv_events"].update(named("BlockStored BlockRemoved"))
-    modules["vllm.v1.core.sched.output"].update(named("NewRequestData SchedulerOutput GrammarOutput"))
+    modules["vllm.v1.core.sched.output"].update(named("NewRequestData SchedulerOutput GrammarOutput KVConnectorBlockState"))
     modules["vllm.v1.engine"].update(named("EngineCoreOutput EngineCoreRequest"))
-    modules["vllm.v1.outputs"].update(named("ModelRunnerOutput"))
+    modules["vllm.v1.outputs"].update(named("ModelRunnerOutput KVConnectorOutput"))
     modules["vllm.v1.metrics.stats"].update(named("PrefillStats PrefixCacheStats SchedulerStats KV_FETCH_STAGES"))
+    modules["vllm.v1.metrics.stats"].update(named("KV_FETCH_WAITING_TO_START KV_FETCH_IN_PROGRESS KV_FETCH_COMPLETED_WAITING"))
+    modules["vllm.distributed.kv_transfer.kv_connector.v1.base"].update(named("KVConnectorBase_V1"))
     modules["vllm.v1.spec_decode.metrics"].update(named("SpecDecodingStats"))
     modules["vllm.v1.request"].update(named("Request"))
     modules["vllm.v1.kv_cache_interface"].update(
