@@ -131,6 +131,8 @@ void change_config(CoreConfig& c, FieldChange& change) {
   auto& p = c.prefix_cache;
   change(p.enable_prefix_caching, p.hash, p.hash_seed, p.root_hash, p.lifo_free_blocks, p.retention_interval);
   change(c.speculation.num_spec_tokens, c.speculation.num_lookahead_tokens, c.speculation.use_eagle);
+  auto& n = c.newer;
+  change(n.max_num_active_seqs, n.num_watermark_blocks, n.shared_prefill_tokens, n.defer_block_free, n.drop_undelivered);
   auto& e = c.encoder;
   change(e.max_encoder_tokens, e.encoder_cache_size, e.is_encoder_decoder, e.disable_chunked_mm_input);
   change(c.parallel.pipeline_parallel, c.parallel.dcp_world_size, c.parallel.pcp_world_size);
@@ -219,7 +221,7 @@ TEST(ConfigBytes, ThoseOfAVersionStay) {
   CoreConfig config = config_of_all_kinds();
   change_config(config, change);
   const std::vector<std::uint8_t> bytes = encode(config);
-  EXPECT_EQ(to_hex(std::span(bytes).first(4)), "51434607");
+  EXPECT_EQ(to_hex(std::span(bytes).first(4)), "51434608");
   EXPECT_EQ(to_hex(Sha256::of(std::as_bytes(std::span(bytes)))), "d00f8ba79fab5889898f4ce33a32c6c67fc4b7d529fa4ff9303bbdd6f0871daa")
       << "configurations that were written down can no longer be read: raise the version in config_bytes.cpp";
 }
