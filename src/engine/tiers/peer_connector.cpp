@@ -106,12 +106,14 @@ PeerConnector::Moving PeerConnector::make(const RequestView& request, TransferDi
                 .direction = direction,
                 .ticket = ++next_ticket_,
                 .blocks = {blocks.begin(), blocks.end()},
+                .names = {},
                 .places = {free_places_.end() - static_cast<std::ptrdiff_t>(blocks.size()), free_places_.end()},
                 .numbers = {}};
   free_places_.resize(free_places_.size() - blocks.size());
+  moving.names.reserve(blocks.size());
   moving.numbers.reserve(blocks.size());
   for (std::uint32_t i = 0; i < blocks.size(); ++i) {
-    OffloadKey name;
+    OffloadKey& name = moving.names.emplace_back();
     std::memcpy(name.hash.data(), &request.block_hashes[(first + i) * kPeerNameBytes], kPeerNameBytes);
     store_.use(moving.places[i], {.ticket = moving.ticket, .index = i});
     moving.numbers.push_back(transport_.assign(moving.places[i], name));
@@ -155,8 +157,15 @@ void PeerConnector::keep(const RequestView& request, std::span<const BlockId> bl
   for (const BlockId block : blocks) ids.push_back(block.value);
   if (!blocks.empty()) {
     Moving kept = make(request, TransferDirection::store, 0, blocks);
-    // Who is told of it may ask for it before the plan that keeps it is made.
-    store_.server()->promise(kept.ticket, answer->remote_request_id, static_cast<std::uint32_t>(blocks.size()));
+    // Who is told of it asks before the plan that keeps it is made, which is when the step under way is over. The blocks are held already,
+    // and all of them have been written.
+    std::vector<PeerServer::Block> promised(blocks.size());
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      promised[i].name = kept.names[i];
+      promised[i].bytes = options_.block_bytes;
+      promised[i].copy = [this, block = blocks[i]](std::span<std::byte> bytes) { return transport_.read_block(0, block, bytes); };
+    }
+    store_.server()->promise(kept.ticket, answer->remote_request_id, std::move(promised));
     num_kept_ += static_cast<std::uint32_t>(blocks.size());
     pending_.push_back(std::move(kept));
   }

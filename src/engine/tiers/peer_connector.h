@@ -29,7 +29,8 @@ namespace quire {
 
 struct PeerConnectorOptions {
   std::uint32_t block_size = 16;  // tokens
-  std::uint32_t most_kept = 0;    // blocks for others at a time, those that several requests have counted for each
+  std::uint32_t block_bytes = 0;
+  std::uint32_t most_kept = 0;  // blocks for others at a time, those that several requests have counted for each
   // What consumers are told.
   std::string engine_id;
   std::string host;
@@ -65,6 +66,8 @@ class PeerConnector final : public Connector {
   void completed(const TransferCompletion& completion) override;
   void forget_blocks(const RequestView& request) override { drop_kept(request.id); }
   void spoiled(const RequestView& request, std::uint32_t /*num_good_tokens*/) override { drop_kept(request.id); }
+  // Should the core give the blocks back before they were kept.
+  void sent(RequestId request) override { drop_kept(request); }
   void step_output() override {}
   // What is kept for others has been promised, and what comes from them is of requests that are there.
   bool reset() override { return true; }
@@ -81,6 +84,7 @@ class PeerConnector final : public Connector {
     TransferDirection direction = TransferDirection::load;
     std::uint64_t ticket = 0;
     std::vector<BlockId> blocks;
+    std::vector<OffloadKey> names;
     std::vector<std::uint32_t> places;
     std::vector<std::uint64_t> numbers;  // what the transfer carries
   };

@@ -78,6 +78,7 @@ Result<std::shared_ptr<PeerTier>> PeerTier::open(const KvPeerOptions& options, c
   }
   const std::uint64_t block_bytes = layout.group_block_bytes(0);
   PeerConnectorOptions connector{.block_size = config.block_size,
+                                 .block_bytes = static_cast<std::uint32_t>(block_bytes),
                                  .most_kept = std::max(1U, config.kv.num_blocks / 2),
                                  .engine_id = make_engine_id(),
                                  .host = options.host};

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/thread_nice.h"
 
 namespace quire {
 namespace {
@@ -142,8 +141,8 @@ std::size_t PeerFetcher::num_open() const {
   return open_.size() + num_notices_;
 }
 
+// At no less than its share of the processors: requests wait for it, and it has little to do.
 void PeerFetcher::run() {
-  set_thread_nice(kNiceBeside);
   for (;;) {
     {
       const std::lock_guard lock(mutex_);

@@ -18,7 +18,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/thread_nice.h"
 
 namespace quire {
 namespace {
@@ -77,9 +76,11 @@ struct PeerServer::Lease {
   std::uint64_t ticket = 0;
   std::string request_id;
   TimePoint until;
-  std::vector<std::optional<TierJob>> jobs;
+  std::vector<Block> blocks;                 // never changed
+  std::vector<std::optional<TierJob>> jobs;  // of those that are kept
   std::uint32_t num_kept = 0;
   bool is_over = false;
+  std::mutex copying;  // held while a block is copied; before the server's
   // A job's outcome: some of it was sent, or nobody came.
   bool was_served = false;
 };
@@ -124,11 +125,12 @@ PeerServer::~PeerServer() {
   close(wake_);
 }
 
-void PeerServer::promise(std::uint64_t ticket, std::string request_id, std::uint32_t num_blocks) {
+void PeerServer::promise(std::uint64_t ticket, std::string request_id, std::vector<Block> blocks) {
   const auto lease = std::make_shared<Lease>();
   lease->ticket = ticket;
   lease->request_id = std::move(request_id);
-  lease->jobs.resize(num_blocks);
+  lease->jobs.resize(blocks.size());
+  lease->blocks = std::move(blocks);
   const std::lock_guard lock(mutex_);
   lease->until = std::chrono::steady_clock::now() + longest_;
   const bool is_new = tickets_.emplace(lease->request_id, ticket).second && leases_.emplace(ticket, lease).second;
@@ -153,13 +155,17 @@ void PeerServer::keep(std::uint64_t ticket, std::uint32_t index, TierJob job) {
 }
 
 void PeerServer::end(std::uint64_t ticket) {
+  std::shared_ptr<Lease> lease;
   {
     const std::lock_guard lock(mutex_);
     const auto found = leases_.find(ticket);
     if (found == leases_.end()) return;
-    found->second->is_over = true;
+    lease = found->second;
+    lease->is_over = true;
   }
   eventfd_write(wake_, 1);
+  // One copy at most is under way, and no other one begins.
+  const std::lock_guard copying(lease->copying);
 }
 
 void PeerServer::hurry(double seconds) {
@@ -177,8 +183,8 @@ PeerServerStats PeerServer::stats() const {
   return stats;
 }
 
+// At no less than its share of the processors: requests of others wait for it, and it has little to do.
 void PeerServer::run() {
-  set_thread_nice(kNiceBeside);
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
@@ -241,7 +247,7 @@ bool PeerServer::serve(Client& client) {
     if (!is_flushed) return true;
     if (client.is_ending) return false;
     if (client.lease != nullptr) {
-      if (!send_next(client)) return true;
+      send_next(client);
       client.has_more = ++num_blocks == kBlocksOfTurn;
       if (client.has_more) return true;
       continue;
@@ -253,36 +259,38 @@ bool PeerServer::serve(Client& client) {
   }
 }
 
-// Whether there is anything to send; the lease's last block may not have come yet.
-bool PeerServer::send_next(Client& client) {
+void PeerServer::send_next(Client& client) {
   const std::shared_ptr<Lease> lease = client.lease;
+  const Block& block = lease->blocks[client.next_block];
+  std::span<std::byte> bytes = PeerSeal::add_block(client.link.out(), client.next_block, block.bytes);
+  bool is_there = false;
   {
-    const std::lock_guard lock(mutex_);
-    if (lease->is_over) {
-      client.lease = nullptr;
-      return refuse(client, PeerEnd::unknown_request);
+    const std::lock_guard copying(lease->copying);
+    const TierJob* kept = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      is_there = !lease->is_over;
+      // It stays as it is until this thread ends the lease.
+      if (lease->jobs[client.next_block]) kept = &*lease->jobs[client.next_block];
+      lease->was_served = true;
+      lease->until = std::max(lease->until, std::chrono::steady_clock::now() + peer_seconds(options_.patience_s));
     }
-    if (lease->num_kept < lease->jobs.size()) return false;
-    lease->was_served = true;
-    lease->until = std::max(lease->until, std::chrono::steady_clock::now() + peer_seconds(options_.patience_s));
+    is_there = is_there && (kept != nullptr ? kept->copy(bytes) : block.copy(bytes));
   }
-  // The jobs stay as they are until this thread ends the lease.
-  const TierJob& job = *lease->jobs[client.next_block];
-  const std::span<std::byte> bytes = PeerSeal::add_block(client.link.out(), client.next_block, job.bytes);
-  if (!job.copy(bytes)) {
+  if (!is_there) {
     end(lease->ticket);
     client.link.out().clear();
     client.lease = nullptr;
-    return refuse(client, PeerEnd::unknown_request);
+    refuse(client, PeerEnd::unknown_request);
+    return;
   }
-  seal_.seal_block(client.link.out(), client.session, job.name, job.bytes);
+  seal_.seal_block(client.link.out(), client.session, block.name, block.bytes);
   {
     const std::lock_guard lock(mutex_);
     ++stats_.num_sent;
-    stats_.bytes_sent += job.bytes;
+    stats_.bytes_sent += block.bytes;
   }
   if (++client.next_block == client.end_block) client.lease = nullptr;
-  return true;
 }
 
 // false: it is over with this client.

@@ -4,11 +4,12 @@
 //
 // States of a lease, and who moves it on:
 //   (none)    -> promised  promise(): its request has ended, and who is told of it may ask at once
-//   promised  -> kept      keep(), of its last block
+//   promised  -> kept      keep(), of its last block: a plan has been made that says so
 //   any       -> over      the consumer has said so; its time is over; end(); the server goes: each block's `over` is called
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -53,10 +54,18 @@ class PeerServer {
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
-  // `ticket` is the caller's name for it, used once; `request_id` that of consumers.
-  void promise(std::uint64_t ticket, std::string request_id, std::uint32_t num_blocks);
-  // Its copy() is called as often as the block is asked for, by the server's thread. Of a lease that is over it is over at once.
+  // A block that is given before it is kept: the bytes are there, and whoever promises it knows until when.
+  struct Block {
+    OffloadKey name;
+    std::uint32_t bytes = 0;
+    std::function<bool(std::span<std::byte> bytes)> copy;
+  };
+  // `ticket` is the caller's name for it, used once; `request_id` that of consumers. Copies are made by the server's thread, until keep()
+  // or end() returns.
+  void promise(std::uint64_t ticket, std::string request_id, std::vector<Block> blocks);
+  // Its copy() is called from then on, as often as the block is asked for. Of a lease that is over it is over at once.
   void keep(std::uint64_t ticket, std::uint32_t index, TierJob job);
+  // No block of it is copied any more when it returns.
   void end(std::uint64_t ticket);
   // Nobody new will come here: no lease, begun or to begin, lasts longer than so from now on.
   void hurry(double seconds);
@@ -73,7 +82,7 @@ class PeerServer {
   void wait();
   void accept_some();
   bool serve(Client& client);
-  bool send_next(Client& client);
+  void send_next(Client& client);
   bool take_frame(Client& client, const PeerFrame& frame);
   bool greet(Client& client, const PeerFrame& frame);
   bool answer(Client& client, const PeerFrame& frame);

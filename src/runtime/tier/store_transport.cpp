@@ -86,7 +86,23 @@ void StoreTransport::attach(const KvPages& pages, std::function<void()> notify) 
     QUIRE_CHECK(pages.layout->group_block_bytes(group) <= store_->block_bytes(), "the store was opened for smaller blocks");
   pages_ = pages;
   notify_ = std::move(notify);
+  {
+    const std::lock_guard lock(pages_mutex_);
+    is_attached_ = true;
+  }
   watch_ = std::thread([this] { watch(); });
+}
+
+bool StoreTransport::read_block(std::uint32_t group, BlockId block, std::span<std::byte> into) const {
+  const std::lock_guard lock(pages_mutex_);
+  if (!is_attached_) return false;
+  QUIRE_CHECK(into.size() == pages_.layout->group_block_bytes(group), "room for the block");
+  for (std::uint32_t tensor = 0; tensor < pages_.layout->groups[group].layers.size(); ++tensor) {
+    const std::span<std::byte> page = pages_.page(tensor, block);
+    std::memcpy(into.data(), page.data(), page.size());
+    into = into.subspan(page.size());
+  }
+  return true;
 }
 
 void StoreTransport::start(const Transfer& transfer) {
@@ -218,6 +234,10 @@ std::uint64_t StoreTransport::num_late(TransferDirection direction) const {
 }
 
 void StoreTransport::detach() {
+  {
+    const std::lock_guard lock(pages_mutex_);
+    is_attached_ = false;
+  }
   std::vector<std::shared_ptr<Moving>> left;
   {
     const std::lock_guard lock(mutex_);

@@ -33,6 +33,10 @@ class StoreTransport final : public Transport {
   // Any thread.
   [[nodiscard]] std::uint64_t assign(std::uint32_t place, const OffloadKey& name);
 
+  // What a block of the KV cache holds, where somebody knows that nobody writes to it now. false: there is no KV cache any more. Any
+  // thread.
+  [[nodiscard]] bool read_block(std::uint32_t group, BlockId block, std::span<std::byte> into) const;
+
   // The store's blocks must have room for those of the largest group.
   void attach(const KvPages& pages, std::function<void()> notify) override;
   void start(const Transfer& transfer) override;
@@ -67,6 +71,8 @@ class StoreTransport final : public Transport {
   const bool gives_up_stores_;
   KvPages pages_;
   std::function<void()> notify_;
+  mutable std::mutex pages_mutex_;  // held while read_block() reads them
+  bool is_attached_ = false;        // guarded by it
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a transfer has ended, its notice is given, or the watch is over

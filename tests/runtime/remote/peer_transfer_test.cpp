@@ -50,8 +50,19 @@ class PeerSide {
   PeerStore& store() { return *store_; }
   // Blocks 1 to kNumBlocks, which hold what these numbers say, from `number` on.
   void keep(std::uint64_t ticket, const std::string& request_id, std::uint64_t number = 0) {
-    store_->server()->promise(ticket, request_id, kNumBlocks);
+    promise(ticket, request_id, number);
     start(ticket, TransferDirection::store, 0, number, kNumBlocks);
+  }
+  // Without a transfer that keeps them.
+  void promise(std::uint64_t ticket, const std::string& request_id, std::uint64_t number = 0) {
+    std::vector<PeerServer::Block> blocks;
+    for (std::uint32_t i = 0; i < kNumBlocks; ++i) {
+      cache.fill(BlockId{1 + i}, number + i);
+      blocks.push_back({.name = name_of(number + i), .bytes = kToyBlock, .copy = [this, i](std::span<std::byte> bytes) {
+                          return transport.read_block(0, BlockId{1 + i}, bytes);
+                        }});
+    }
+    store_->server()->promise(ticket, request_id, std::move(blocks));
   }
   void load(std::uint64_t ticket, PeerSource source, std::uint32_t first = 0, std::uint64_t number = 0) {
     store_->fetcher()->expect(ticket, std::move(source), first, kNumBlocks - first);
@@ -87,6 +98,11 @@ class PeerSide {
   ToyCache cache;
 
  private:
+  static OffloadKey name_of(std::uint64_t number) {
+    OffloadKey name = tier_name(number);
+    name.group = 0;
+    return name;
+  }
   void collect() {
     std::vector<TransferCompletion> all;
     transport.poll(all);
@@ -100,9 +116,7 @@ class PeerSide {
       blocks.push_back(BlockId{1 + first + i});
       if (direction == TransferDirection::store) cache.fill(blocks.back(), number + first + i);
       store_->use(place, {.ticket = ticket, .index = i});
-      OffloadKey name = tier_name(number + first + i);
-      name.group = 0;
-      places.push_back(transport.assign(place, name));
+      places.push_back(transport.assign(place, name_of(number + first + i)));
     }
     transport.start({.id = TransferId{ticket},
                      .request = {},
@@ -143,14 +157,38 @@ TEST(PeerTransfer, BlocksComeAndTheLeaseIsOver) {
   while (consumer.store().fetcher()->num_open() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-TEST(PeerTransfer, WhoAsksBeforeTheBlocksAreKeptWaits) {
+TEST(PeerTransfer, WhatIsPromisedIsGivenBeforeItIsKeptAndNotWhenItHasEnded) {
   PeerSide producer, consumer;
-  producer.store().server()->promise(1, "request", kNumBlocks);
+  producer.promise(1, "request");
   consumer.load(1, producer.source("request"));
-  EXPECT_FALSE(consumer.is_over(1, 0.1));
-  // As keep(), but for the promise.
-  producer.store().server()->end(1);
-  EXPECT_EQ(consumer.end_of(1).outcome, TransferOutcome::failed) << "and is told when they never will be";
+  EXPECT_EQ(consumer.end_of(1).outcome, TransferOutcome::done);
+  EXPECT_TRUE(consumer.holds_all());
+  producer.promise(2, "ended");
+  producer.store().server()->end(2);
+  for (std::uint32_t i = 0; i < kNumBlocks; ++i) producer.cache.fill(BlockId{1 + i}, 999);
+  consumer.load(2, producer.source("ended"));
+  EXPECT_EQ(consumer.end_of(2).outcome, TransferOutcome::failed);
+}
+
+// Blocks are taken for others while a consumer reads them: what it gets is what they were, or nothing.
+TEST(PeerTransfer, EndWaitsForACopyThatIsUnderWay) {
+  PeerSide producer, consumer;
+  std::uint32_t num_loaded = 0;
+  for (std::uint64_t ticket = 1; ticket <= 60; ++ticket) {
+    producer.promise(ticket, "request" + std::to_string(ticket), 100 * ticket);
+    consumer.load(ticket, producer.source("request" + std::to_string(ticket)), 0, 100 * ticket);
+    std::this_thread::sleep_for(std::chrono::microseconds(40 * ticket));
+    producer.store().server()->end(ticket);
+    for (std::uint32_t i = 0; i < kNumBlocks; ++i) producer.cache.fill(BlockId{1 + i}, 5);
+    const TransferCompletion loaded = consumer.end_of(ticket);
+    for (std::uint32_t i = 0; i < kNumBlocks; ++i) {
+      if (std::ranges::find(loaded.bad_blocks, BlockId{1 + i}) != loaded.bad_blocks.end()) continue;
+      ++num_loaded;
+      EXPECT_TRUE(consumer.cache.holds(BlockId{1 + i}, 100 * ticket + i, 0));
+    }
+  }
+  EXPECT_GT(num_loaded, 0U) << "too little was met";
+  EXPECT_EQ(consumer.store().fetcher()->stats().num_refused, 0U);
 }
 
 TEST(PeerTransfer, ALeaseEndsWhenNobodyComesAndWhenItsBlocksAreNotWanted) {
