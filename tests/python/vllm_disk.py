@@ -73,7 +73,7 @@ def engine(model, disk, options):
     # Of the KV cache a quarter of the prompts' blocks: most of what is asked again has left it.
     return LLM(model=str(model), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, max_model_len=1024, max_num_seqs=4,
                block_size=BLOCK, num_gpu_blocks_override=150, kv_transfer_config=config, disable_log_stats=True, seed=0,
-               enable_prefix_caching=disk is not None, tensor_parallel_size=options.ranks if disk is not None else 1)  # fmt: skip
+               enable_prefix_caching=disk is not None, tensor_parallel_size=options.ranks)  # fmt: skip
 
 
 def answers_of(llm, prompts):

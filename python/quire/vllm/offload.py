@@ -14,8 +14,11 @@ import atexit
 import importlib
 import os
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
 from vllm.v1.kv_offload.abstract import OffloadingEvent, OffloadingManager, PrepareStoreOutput
@@ -226,3 +229,21 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         to_host, to_device = self._own_handlers
         yield GPULoadStoreSpec, CPULoadStoreSpec, to_host
         yield CPULoadStoreSpec, GPULoadStoreSpec, to_device
+
+
+class QuireOffloadingConnector(OffloadingConnector):
+    """vLLM's connector, whose metrics tell of the disk as well: its own passes on only what the workers count."""
+
+    _told = None
+
+    def get_kv_connector_stats(self):
+        manager = self.connector_scheduler.manager if self.connector_scheduler is not None else None
+        if not isinstance(manager, TieredOffloadingManager):
+            return super().get_kv_connector_stats()
+        now, told = manager.native.stats(), self._told or defaultdict(int)
+        self._told = now
+        stats = OffloadingConnectorStats()
+        for size, seconds, kind in [("bytes_read", "reading_s", ("DISK", "CPU")), ("bytes_written", "", ("CPU", "DISK"))]:
+            if now[size] > told[size]:
+                stats.record_transfer(now[size] - told[size], now[seconds] - told[seconds] if seconds else 0.0, kind)
+        return None if stats.is_empty() else stats

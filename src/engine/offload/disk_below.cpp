@@ -227,6 +227,7 @@ TieredOffloadStats DiskBelow::stats() const {
           .bytes_written = store.bytes_stored,
           .num_read = store.num_loaded,
           .bytes_read = store.bytes_loaded,
+          .reading_s = store.loading_s,
           .num_refused = store.num_refused + store.num_entries_refused,
           .num_failed = store.num_failed() + transport_.num_late(TransferDirection::load) + transport_.num_late(TransferDirection::store),
           .num_dropped = num_dropped_,
