@@ -48,6 +48,7 @@ struct TieredOffloadStats {
   std::uint64_t num_restored = 0;              // from earlier processes
   std::uint64_t num_written = 0, bytes_written = 0;
   std::uint64_t num_read = 0, bytes_read = 0;  // brought up to host memory
+  double reading_s = 0.0;                      // while at least one block was wanted
   std::uint64_t num_refused = 0;               // did not verify
   std::uint64_t num_failed = 0;                // the disk failed, or took too long
   std::uint64_t num_dropped = 0;               // left host memory before they were written

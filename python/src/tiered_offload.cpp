@@ -105,6 +105,7 @@ class PyTieredOffload {
     answer["bytes_written"] = stats.bytes_written;
     answer["num_read"] = stats.num_read;
     answer["bytes_read"] = stats.bytes_read;
+    answer["reading_s"] = stats.reading_s;
     answer["num_refused"] = stats.num_refused;
     answer["num_failed"] = stats.num_failed;
     answer["num_dropped"] = stats.num_dropped;

@@ -66,7 +66,7 @@ def test_the_offloading_connector_works_under_it(mode, hasher):
 
 
 @needs_vllm
-@pytest.mark.parametrize("arguments", [["--kill-within", "4", "--flips", "20"], ["--budget-blocks", "29"]], ids=["kills", "small"])
+@pytest.mark.parametrize("arguments", [["--kill-within", "4", "--flips", "20"], ["--budget-blocks", "15"]], ids=["kills", "small"])
 def test_blocks_on_disk_in_a_whole_vllm(tmp_path, arguments):
     """Engines on CPU, killed and begun again over one folder: every answer is the one without a disk, and the budget is kept."""
     done = in_vllm(REPO / "tests/python/vllm_disk.py", tmp_path, "--rounds", "3", *arguments)

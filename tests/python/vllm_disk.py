@@ -21,7 +21,7 @@ os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_LOGGI
 # One thread each: the model is small, and threads that wait for each other on a busy machine take most of the time.
 os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 
-BLOCK, LAYERS, HEADS, HEAD_DIM = 16, 2, 2, 32
+BLOCK, LAYERS, HEADS, HEAD_DIM = 32, 2, 2, 32  # vLLM's CPU backend wants blocks of 32 tokens
 BLOCK_BYTES = BLOCK * LAYERS * 2 * HEADS * HEAD_DIM * 2
 PLACE_BYTES = (BLOCK_BYTES + 4095) // 4096 * 4096
 ANSWER = 8
@@ -67,13 +67,13 @@ def engine(model, disk, options):
 
     config = None
     if disk is not None:
-        extra = {"spec_name": "QuireOffloadingSpec", "spec_module_path": "quire.vllm.offload", "cpu_bytes_to_use": 100 * BLOCK_BYTES,
+        extra = {"spec_name": "QuireOffloadingSpec", "spec_module_path": "quire.vllm.offload", "cpu_bytes_to_use": 50 * BLOCK_BYTES,
                  "disk_path": str(disk), "disk_bytes_to_use": options.budget}  # fmt: skip
         config = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
     # Of the KV cache a quarter of the prompts' blocks: most of what is asked again has left it.
     return LLM(model=str(model), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, max_model_len=1024, max_num_seqs=4,
-               block_size=BLOCK, num_gpu_blocks_override=150, kv_transfer_config=config, disable_log_stats=True, seed=0,
-               enable_prefix_caching=disk is not None, tensor_parallel_size=options.ranks if disk is not None else 1)  # fmt: skip
+               block_size=BLOCK, num_gpu_blocks_override=75, kv_transfer_config=config, disable_log_stats=True, seed=0,
+               enable_prefix_caching=disk is not None, tensor_parallel_size=options.ranks)  # fmt: skip
 
 
 def answers_of(llm, prompts):
@@ -153,7 +153,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--flips", type=int, default=0)
     parser.add_argument("--kill-within", type=float, default=0.0, help="seconds; 0: engines come to their end, and are killed there")
-    parser.add_argument("--budget-blocks", type=int, default=1200)
+    parser.add_argument("--budget-blocks", type=int, default=600)
     parser.add_argument("--ranks", type=int, default=1)
     options = parser.parse_args()
     options.budget = options.budget_blocks * (PLACE_BYTES + 128) + 65536

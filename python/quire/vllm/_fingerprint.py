@@ -33,7 +33,7 @@ def _weights(model: str, revision: str | None) -> list[Path]:
 
         try:
             path = Path(snapshot_download(model, revision=revision, local_files_only=True))
-        except Exception:  # it has errors of many kinds; what is missing is said below
+        except Exception:  # its errors are of many kinds; what is missing is said below
             return []
     return sorted(file for file in path.rglob("*") if file.suffix in WEIGHTS and file.is_file())
 
@@ -54,19 +54,22 @@ def weights_digest(vllm_config, model_id: str | None) -> str:
     return "\n".join(_digest_file(file) for file in files)
 
 
-def fingerprint(vllm_config, spec, layouts: list[str], model_id: str | None) -> bytes:
+def configuration(vllm_config, blocks: list, model_id: str | None) -> str:
+    """blocks: the sizes that names and bytes of a block depend on."""
     model, parallel = vllm_config.model_config, vllm_config.parallel_config
-    hf_config = model.hf_config.to_dict()
     parts = {
         "vllm": vllm.__version__,
         "weights": weights_digest(vllm_config, model_id),
-        "config": {key: value for key, value in hf_config.items() if key not in ("_name_or_path", "transformers_version")},
+        "config": {key: value for key, value in model.hf_config.to_dict().items() if key not in ("_name_or_path", "transformers_version")},
         "dtype": [str(model.dtype), str(vllm_config.cache_config.cache_dtype), str(model.quantization)],
-        "blocks": [list(spec.gpu_block_size), spec.block_size_factor, spec.hash_block_size],
+        "blocks": blocks,
         "hash": vllm_config.cache_config.prefix_caching_hash_algo,
         "ranks": [parallel.tensor_parallel_size, parallel.pipeline_parallel_size, parallel.world_size],
-        "layouts": layouts,
         "kv_layout": os.environ.get("VLLM_KV_CACHE_LAYOUT"),
         "draft": str(getattr(vllm_config.speculative_config, "model", None)),
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).digest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def combined(parts: list[str]) -> bytes:
+    return hashlib.sha256(json.dumps(parts).encode()).digest()

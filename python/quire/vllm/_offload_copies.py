@@ -1,4 +1,4 @@
-"""The workers' half of quire.vllm.offload: copies between the KV cache and the host memory that the scheduler's process shares.
+"""The workers' half of quire.vllm.offload in vLLM 0.19.0: copies between the KV cache and the host memory that the scheduler's process shares.
 
 On a GPU vLLM's own handlers copy, here into our memory; where the KV cache is host memory itself, a thread of ours does, which holds no GIL.
 Behind each store the numbers of its blocks are written beside the slots: only then may a block go to disk.
@@ -11,6 +11,7 @@ from vllm.v1.kv_offload.mediums import CPULoadStoreSpec
 from vllm.v1.kv_offload.worker.worker import OffloadingHandler, TransferResult
 
 from quire._core import BlockCopier, mark_written
+from quire.vllm._offload_pages import copier_of
 
 
 class NumberedSpec(CPULoadStoreSpec):
@@ -54,12 +55,7 @@ class HostCopyHandler(OffloadingHandler):
 
 def host_handlers(kv_caches, region, factor: int):
     """(device to host, host to device) where the device is host memory."""
-    device, host = [], []
-    for cache, memory in zip(kv_caches.tensors, region.tensors):
-        page = cache.page_size_bytes
-        device.append(cache.tensor.view(torch.int8).view(-1, page).numpy().view(np.uint8))
-        host.append(memory.reshape(-1, page))
-    copier = BlockCopier(device, host, region.written)
+    copier = copier_of(kv_caches, region)
     return HostCopyHandler(copier, factor, True), HostCopyHandler(copier, factor, False)
 
 
@@ -93,13 +89,3 @@ def device_handlers(kv_caches, region, factor: int):
         "kv_cache_groups_data_refs": kv_caches.group_data_refs,
     }
     return MarkingHandler(gpu_to_cpu=True, **tensors), SingleDirectionOffloadingHandler(gpu_to_cpu=False, **tensors)
-
-
-def page_layout(kv_caches) -> str:
-    """What the bytes of a page depend on, beside the model, in this worker."""
-    shapes = [(tuple(cache.tensor.shape[1:]), str(cache.tensor.dtype), cache.page_size_bytes) for cache in kv_caches.tensors]
-    device = kv_caches.tensors[0].tensor.device.type
-    kind = torch.cuda.get_device_name() if device == "cuda" else torch.backends.cpu.get_cpu_capability()
-    # AMX and the others lay keys out in different ways.
-    amx = torch.cpu._is_amx_tile_supported() if device == "cpu" else None
-    return f"{shapes} {device} {kind} {amx} {torch.__version__}"

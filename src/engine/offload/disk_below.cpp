@@ -52,7 +52,9 @@ DiskBelow::DiskBelow(std::shared_ptr<DiskStore> store, const TieredOffloadOption
       layout_(layout_of(options, num_slots)),
       transport_(store_, kDiskPatience_s, true),
       watch_(store_, transport_, options.folder),
-      slots_(num_slots) {
+      slots_(num_slots),
+      // What was given out for this memory before is none of the numbers from here on.
+      last_number_(static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())) {
   KvPages pages{.layout = &layout_, .tensors = {}};
   for (const HostPages& one : options.pages) pages.tensors.push_back(one.begin);
   transport_.attach(pages, [] {});
@@ -227,6 +229,7 @@ TieredOffloadStats DiskBelow::stats() const {
           .bytes_written = store.bytes_stored,
           .num_read = store.num_loaded,
           .bytes_read = store.bytes_loaded,
+          .reading_s = store.loading_s,
           .num_refused = store.num_refused + store.num_entries_refused,
           .num_failed = store.num_failed() + transport_.num_late(TransferDirection::load) + transport_.num_late(TransferDirection::store),
           .num_dropped = num_dropped_,

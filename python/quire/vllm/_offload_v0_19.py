@@ -1,0 +1,207 @@
+"""quire.vllm.offload for vLLM 0.19.0: its CPUOffloadingSpec, whose decisions are the compiled ledger's, and a folder below.
+
+The decisions of `eviction_policy` lru and arc are vLLM's own; `arc_paper` and `s3fifo` are further ones, and "module:Class" is a
+quire.connectors.EvictionPolicy of your own. vLLM calls the manager on its engine's thread and the handlers in its workers; the manager never
+waits for the disk, and what it has said can be loaded is in host memory.
+"""
+
+import atexit
+import importlib
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.platforms import current_platform
+from vllm.v1.kv_offload.abstract import OffloadingEvent, OffloadingManager, PrepareStoreOutput
+from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
+from vllm.v1.kv_offload.mediums import CPULoadStoreSpec, GPULoadStoreSpec
+
+from quire._core import OffloadManager, TieredOffload
+from quire.vllm._fingerprint import combined, configuration
+from quire.vllm._host_region import HostRegion
+from quire.vllm._offload_copies import NumberedSpec, device_handlers, host_handlers
+from quire.vllm._offload_pages import page_layout
+from quire.vllm._offload_trouble import Reporter, check_disk_options, check_names, logger, opened_or_none
+
+NAME_BYTES = 32
+
+
+class CPUOffloadingManager(OffloadingManager):
+    """The arguments of vLLM's class of this name, and those of its FilterReusedOffloadingManager."""
+
+    def __init__(self, block_size, num_blocks, cache_policy="lru", enable_events=False, store_threshold=0, max_tracker_size=64_000):
+        self.block_size, self.medium = block_size, CPULoadStoreSpec.medium()
+        if ":" in cache_policy:
+            module, _, name = cache_policy.partition(":")
+            cache_policy = getattr(importlib.import_module(module), name)()
+        self.native = OffloadManager(num_blocks, cache_policy, store_threshold, max_tracker_size, enable_events)
+        self._is_short = None  # the hashes: known with the first one
+
+    def _names(self, hashes: Iterable[bytes]) -> list[bytes]:
+        """The core's names have 32 bytes, as vLLM's default hash has. Shorter hashes are filled up, and their length put behind them."""
+        names = list(hashes)
+        if self._is_short is None and names:
+            self._is_short = len(names[0]) < NAME_BYTES
+        return [name.ljust(NAME_BYTES - 1, b"\0") + bytes([len(name)]) for name in names] if self._is_short else names
+
+    def hashes(self, names):
+        return [name[: name[-1]] for name in names] if self._is_short else names
+
+    def lookup(self, block_hashes):
+        return self.native.lookup(self._names(block_hashes))
+
+    def prepare_load(self, block_hashes):
+        names = self._names(block_hashes)
+        self.native.use(names)  # all that vLLM tells of an admission; lru and arc go by touches
+        return CPULoadStoreSpec(self.native.prepare_load(names))
+
+    def touch(self, block_hashes):
+        self.native.touch(self._names(block_hashes))
+
+    def complete_load(self, block_hashes):
+        self.native.complete_load(self._names(block_hashes))
+
+    def prepare_store(self, block_hashes):
+        store = self.native.prepare_store(self._names(block_hashes))
+        if store is None:
+            return None
+        names, slots, evicted = store
+        return PrepareStoreOutput(
+            block_hashes_to_store=self.hashes(names), store_spec=CPULoadStoreSpec(slots), block_hashes_evicted=self.hashes(evicted)
+        )
+
+    def complete_store(self, block_hashes, success=True):
+        self.native.complete_store(self._names(block_hashes), success)
+
+    def take_events(self):
+        for names, removed in self.native.take_events():
+            yield OffloadingEvent(block_hashes=self.hashes(names), block_size=self.block_size, medium=self.medium, removed=removed)
+
+
+class TieredOffloadingManager(CPUOffloadingManager):
+    """The same over a folder. `native`: a TieredOffload."""
+
+    def __init__(self, block_size, native):
+        self.block_size, self.medium, self.native = block_size, CPULoadStoreSpec.medium(), native
+        self._is_short = None
+        self._reporter = Reporter()
+
+    def prepare_store(self, block_hashes):
+        store = self.native.prepare_store(self._names(block_hashes))
+        if store is None:
+            return None
+        names, slots, numbers, evicted = store
+        return PrepareStoreOutput(
+            block_hashes_to_store=self.hashes(names), store_spec=NumberedSpec(slots, numbers), block_hashes_evicted=self.hashes(evicted)
+        )
+
+    def take_events(self):
+        self._reporter.report(self.native)
+        yield from super().take_events()
+
+
+class QuireOffloadingSpec(CPUOffloadingSpec):
+    """vLLM's CPU tier, whose manager is quire's, on GPUs and on CPU, and a folder below it."""
+
+    def __init__(self, vllm_config, kv_cache_config):
+        super().__init__(vllm_config, kv_cache_config)
+        self.disk_path = self.extra_config.get("disk_path")
+        self._own_handlers = None
+        if self.disk_path is not None:
+            check_disk_options(self.extra_config, self.num_blocks, self.eviction_policy)
+            check_names(vllm_config)
+
+    def get_manager(self):
+        if self._manager is None:
+            self._manager = self._tiered_manager() if self.disk_path is not None else None
+        if self._manager is None:
+            self._manager = CPUOffloadingManager(num_blocks=self.num_blocks, **self._manager_options())
+        return self._manager
+
+    def _manager_options(self):
+        events = self.vllm_config.kv_events_config
+        return {
+            "block_size": self.gpu_block_size[0] * self.block_size_factor,
+            "cache_policy": self.eviction_policy,
+            "enable_events": events is not None and events.enable_kv_cache_events,
+            "store_threshold": int(self.extra_config.get("store_threshold", 0)),
+            "max_tracker_size": int(self.extra_config.get("max_tracker_size", 64_000)),
+        }
+
+    def _tiered_manager(self):
+        """None where the folder cannot be had: the engine runs without it."""
+        # vLLM draws the root of all block names anew in each process unless this is set. It reads it after this, in this process, once.
+        os.environ.setdefault("PYTHONHASHSEED", "0")
+        engine, world = self.vllm_config.kv_transfer_config.engine_id, self.vllm_config.parallel_config.world_size
+        regions = [HostRegion.attach(engine, rank) for rank in range(world)]
+        for rank in range(world):
+            HostRegion.forget(engine, rank)
+        options = self._manager_options()
+        native = opened_or_none(
+            lambda: TieredOffload(
+                num_slots=min(region.num_slots for region in regions),
+                pages=[tensor for region in regions for tensor in region.tensors],
+                written=[region.written for region in regions],
+                folder=self._folder(),
+                budget_bytes=self.extra_config["disk_bytes_to_use"],
+                fingerprint=self._fingerprint([region.layout for region in regions]),
+                policy=options["cache_policy"],
+                store_threshold=options["store_threshold"],
+                max_tracked_keys=options["max_tracker_size"],
+                enable_events=options["enable_events"],
+            )
+        )
+        if native is None:
+            return None
+        atexit.register(native.close)
+        stats = native.stats()
+        logger.info("KV blocks on disk: %d places in %s, host memory for %d blocks", stats["num_places"], self._folder(), self.num_blocks)
+        return TieredOffloadingManager(options["block_size"], native)
+
+    def _fingerprint(self, layouts):
+        blocks = [list(self.gpu_block_size), self.block_size_factor, self.hash_block_size]
+        return combined([configuration(self.vllm_config, blocks, self.extra_config.get("disk_model_id")), *layouts])
+
+    def _folder(self):
+        """Each engine of a data-parallel deployment has its own."""
+        parallel = self.vllm_config.parallel_config
+        return os.path.join(self.disk_path, f"dp{parallel.data_parallel_rank}") if parallel.data_parallel_size > 1 else self.disk_path
+
+    def get_handlers(self, kv_caches):
+        if self.disk_path is None and current_platform.is_cuda_alike():
+            yield from super().get_handlers(kv_caches)
+            return
+        if self._own_handlers is None:
+            region = HostRegion.create(
+                self.vllm_config.kv_transfer_config.engine_id,
+                self.vllm_config.parallel_config.rank,
+                self.num_blocks,
+                [cache.page_size_bytes * self.block_size_factor for cache in kv_caches.tensors],
+                page_layout(kv_caches),
+                is_shared=self.disk_path is not None,
+            )
+            make = device_handlers if current_platform.is_cuda_alike() else host_handlers
+            self._own_handlers = make(kv_caches, region, self.block_size_factor)
+        to_host, to_device = self._own_handlers
+        yield GPULoadStoreSpec, CPULoadStoreSpec, to_host
+        yield CPULoadStoreSpec, GPULoadStoreSpec, to_device
+
+
+class QuireOffloadingConnector(OffloadingConnector):
+    """vLLM's connector, whose metrics tell of the disk as well: its own passes on only what the workers count."""
+
+    _told = None
+
+    def get_kv_connector_stats(self):
+        manager = self.connector_scheduler.manager if self.connector_scheduler is not None else None
+        if not isinstance(manager, TieredOffloadingManager):
+            return super().get_kv_connector_stats()
+        now, told = manager.native.stats(), self._told or defaultdict(int)
+        self._told = now
+        stats = OffloadingConnectorStats()
+        for size, seconds, kind in [("bytes_read", "reading_s", ("DISK", "CPU")), ("bytes_written", "", ("CPU", "DISK"))]:
+            if now[size] > told[size]:
+                stats.record_transfer(now[size] - told[size], now[seconds] - told[seconds] if seconds else 0.0, kind)
+        return None if stats.is_empty() else stats

@@ -1,0 +1,228 @@
+"""quire.vllm.offload for vLLM 0.32.0: its CPUOffloadingSpec on CPU, with a folder below host memory.
+
+vLLM calls the manager on its engine's thread and the worker in its workers. The manager never waits for the disk, and what it has called a
+HIT is in host memory. The spec is not told vLLM's whole configuration, and the worker can ask for it: so that one writes it beside its memory.
+"""
+
+import atexit
+import os
+
+import numpy as np
+from vllm.config import get_current_vllm_config
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.platforms import current_platform
+from vllm.v1.kv_offload.base import (
+    LookupResult,
+    Medium,
+    OffloadingCounterMetadata,
+    OffloadingEvent,
+    OffloadingManager,
+    OffloadingWorker,
+    PrepareStoreOutput,
+    RequestOffloadingContext,
+    TransferResult,
+)
+from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
+from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
+from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
+
+from quire._core import TieredOffload
+from quire.vllm._fingerprint import combined, configuration
+from quire.vllm._host_region import HostRegion
+from quire.vllm._offload_pages import copier_of, page_layout
+from quire.vllm._offload_trouble import Reporter, check_disk_options, check_names, logger, opened_or_none
+
+GROUP_BYTES = 4  # behind the hash, in vLLM's keys
+COUNTERS = {
+    "vllm:kv_offload_disk_read_bytes": ("bytes_read", "Bytes of KV blocks brought up from disk to host memory."),
+    "vllm:kv_offload_disk_written_bytes": ("bytes_written", "Bytes of KV blocks written from host memory to disk."),
+    "vllm:kv_offload_disk_refused_blocks": ("num_refused", "KV blocks on disk that did not verify."),
+    "vllm:kv_offload_disk_failed_blocks": ("num_failed", "KV blocks that the disk failed to read or to write."),
+    "vllm:kv_offload_disk_dropped_blocks": ("num_dropped", "KV blocks that left host memory before they were written to disk."),
+}
+
+
+class NumberedSpec(CPULoadStoreSpec):
+    """Slots to store to, and what is written beside each when its block is there."""
+
+    def __init__(self, slots, numbers):
+        super().__init__(slots)
+        self.numbers = numbers
+
+
+class TieredOffloadingManager(OffloadingManager):
+    """native: a TieredOffload, made anew by reopen() when all blocks are to be forgotten."""
+
+    def __init__(self, native, reopen):
+        self.native, self._reopen = native, reopen
+        self._group, self._told, self._reporter = None, {}, Reporter()
+        atexit.register(self.shutdown)
+
+    def _names(self, keys):
+        keys = list(keys)
+        if self._group is None and keys:
+            self._group = keys[0][-GROUP_BYTES:]
+        return [key[:-GROUP_BYTES] for key in keys]
+
+    def _keys(self, names):
+        return [name + self._group for name in names]
+
+    def on_new_request(self, req_context):
+        return RequestOffloadingContext()
+
+    def lookup(self, key, req_context):
+        found = self.native.lookup(self._names([key]))
+        return LookupResult.RETRY if found is None else LookupResult.HIT if found else LookupResult.MISS
+
+    def prepare_load(self, keys, req_context):
+        names = self._names(keys)
+        self.native.use(names)
+        return CPULoadStoreSpec(self.native.prepare_load(names))
+
+    def touch(self, keys, req_context):
+        self.native.touch(self._names(keys))
+
+    def complete_load(self, keys, req_context):
+        self.native.complete_load(self._names(keys))
+
+    def prepare_store(self, keys, req_context):
+        store = self.native.prepare_store(self._names(keys))
+        if store is None:
+            return None
+        names, slots, numbers, evicted = store
+        return PrepareStoreOutput(keys_to_store=self._keys(names), store_spec=NumberedSpec(slots, numbers), evicted_keys=self._keys(evicted))
+
+    def complete_store(self, keys, req_context, success=True):
+        self.native.complete_store(self._names(keys), success)
+
+    def take_events(self):
+        self._reporter.report(self.native)
+        for names, removed in self.native.take_events():
+            yield OffloadingEvent(keys=self._keys(names), medium=Medium.CPU, removed=removed)
+
+    def get_stats(self):
+        stats, now = OffloadingConnectorStats(), self.native.stats()
+        for name, (key, _) in COUNTERS.items():
+            if now[key] > self._told.get(key, 0):
+                stats.increase_counter(name, now[key] - self._told.get(key, 0))
+        self._told = now
+        return stats
+
+    def reset_cache(self):
+        """The weights may be others from now on: what lies on disk goes, too."""
+        self.native.close()
+        self._told = {}
+        self.native = self._reopen()
+
+    def shutdown(self):
+        self.native.close()
+
+
+class HostCopyWorker(OffloadingWorker):
+    """Where the KV cache is host memory: a thread of ours copies, which holds no GIL."""
+
+    def __init__(self, copier, blocks_per_chunk):
+        self.copier, self.blocks_per_chunk = copier, blocks_per_chunk
+
+    def _submit(self, job_id, to_host, device, host):
+        pages = (host.block_ids[:, None].astype(np.int64) * self.blocks_per_chunk + np.arange(self.blocks_per_chunk)).ravel()
+        first = device.block_indices[0] % self.blocks_per_chunk
+        pages = pages[first : first + len(device.block_ids)]
+        is_numbered = isinstance(host, NumberedSpec)
+        slots, numbers = (host.block_ids.tolist(), host.numbers) if is_numbered else ([], [])
+        self.copier.submit(job_id, to_host, device.block_ids.tolist(), pages.tolist(), slots, numbers)
+        return True
+
+    def submit_store(self, job_id, src_spec, dst_spec):
+        return self._submit(job_id, True, src_spec, dst_spec)
+
+    def submit_load(self, job_id, src_spec, dst_spec):
+        return self._submit(job_id, False, dst_spec, src_spec)
+
+    def get_finished(self):
+        return [
+            TransferResult(job_id=job, success=True, transfer_size=size, transfer_time=seconds)
+            for job, size, seconds in self.copier.take_over(True) + self.copier.take_over(False)
+        ]
+
+    def wait(self, job_ids):
+        self.copier.wait(list(job_ids))
+
+
+class QuireOffloadingSpec(CPUOffloadingSpec):
+    """vLLM's CPU tier on CPU, and a folder below it."""
+
+    @classmethod
+    def build_metric_definitions(cls, extra_config):
+        return super().build_metric_definitions(extra_config) | {
+            name: OffloadingCounterMetadata(documentation=text) for name, (_, text) in COUNTERS.items()
+        }
+
+    def __init__(self, config):
+        super().__init__(config)
+        check_disk_options(self.extra_config, self.num_chunks, self.eviction_policy)
+        if len(config.groups) != 1:
+            raise ValueError("disk_path: this model has several KV cache groups; give --disable-hybrid-kv-cache-manager, or leave out disk_path")
+        if int(self.extra_config.get("store_threshold", 0)) >= 2:
+            raise ValueError("store_threshold: not served with disk_path under this vLLM; leave it out")
+
+    def _uses_shared_region(self):
+        return False  # every worker has its own memory, and writes all of it
+
+    def get_manager(self):
+        if self._manager is None:
+            world, engine = self.config.parallel.world_size, self.config.engine_id
+            regions = [HostRegion.attach(engine, rank) for rank in range(world)]
+            for rank in range(world):
+                HostRegion.forget(engine, rank)
+            native = opened_or_none(lambda: self._open(regions))
+            if native is None:
+                self._manager = CPUOffloadingManager(num_chunks=self.num_chunks, cache_policy=self.eviction_policy)
+            else:
+                self._manager = TieredOffloadingManager(native, lambda: self._open_empty(regions))
+                logger.info("KV blocks on disk: %d places in %s", native.stats()["num_places"], self._folder())
+        return self._manager
+
+    def _open(self, regions):
+        return TieredOffload(
+            num_slots=min(region.num_slots for region in regions),
+            pages=[tensor for region in regions for tensor in region.tensors],
+            written=[region.written for region in regions],
+            folder=self._folder(),
+            budget_bytes=self.extra_config["disk_bytes_to_use"],
+            fingerprint=combined([region.layout for region in regions]),
+            policy=self.eviction_policy,
+            enable_events=self.kv_events_config.enable_kv_cache_events,
+        )
+
+    def _open_empty(self, regions):
+        for name in ("quire-table", "quire-blocks"):
+            if os.path.exists(os.path.join(self._folder(), name)):
+                os.unlink(os.path.join(self._folder(), name))
+        return self._open(regions)
+
+    def _folder(self):
+        """Each engine of a data-parallel deployment has its own."""
+        parallel, path = self.config.parallel, self.extra_config["disk_path"]
+        return os.path.join(path, f"dp{parallel.data_parallel_index}") if parallel.data_parallel_size > 1 else path
+
+    def get_worker(self, kv_caches):
+        if self._worker is None:
+            if current_platform.is_cuda_alike() or current_platform.is_xpu():
+                raise ValueError("spec_name: under this vLLM QuireOffloadingSpec serves CPU; on a GPU take TieringOffloadingSpec, or vLLM 0.19.0")
+            vllm_config = get_current_vllm_config()
+            check_names(vllm_config)
+            parts = [page_layout(kv_caches), str(self.config.kv_cache_layout)]
+            if self.config.parallel.rank == 0:
+                blocks = [list(self.tokens_per_block), self.blocks_per_chunk, self.tokens_per_hash]
+                parts.append(configuration(vllm_config, blocks, self.extra_config.get("disk_model_id")))
+            region = HostRegion.create(
+                self.config.engine_id,
+                self.config.parallel.rank,
+                self.num_chunks,
+                [cache.page_size_bytes * self.blocks_per_chunk for cache in kv_caches.tensors],
+                " ".join(parts),
+                is_shared=True,
+            )
+            self._worker = HostCopyWorker(copier_of(kv_caches, region), self.blocks_per_chunk)
+        return self._worker
