@@ -57,11 +57,11 @@ struct ModelInfo {
   std::uint32_t vocab_size = 0;
   std::uint32_t context_length = 0;            // tokens
   std::vector<std::uint32_t> sliding_windows;  // tokens, by layer, the current one among them; 0: none; empty: no layer has one
-  std::uint32_t num_experts = 0;  // of a mixture, in each layer that has any; 0: none
+  std::uint32_t num_experts = 0;               // of a mixture, in each layer that has any; 0: none
   std::uint32_t experts_per_token = 0;
   std::uint64_t num_parameters = 0;
   std::uint64_t num_used_parameters = 0;  // by one token: without the experts that it does not go through
-  std::uint64_t weight_bytes = 0;                                                      // in memory, unpacked into kernel formats
+  std::uint64_t weight_bytes = 0;         // in memory, unpacked into kernel formats
   std::shared_ptr<const TokenizerSpec> tokenizer = std::make_shared<TokenizerSpec>();  // never null; every copy of this shares it
   PoolingInfo pooling{};
 };

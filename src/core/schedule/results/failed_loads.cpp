@@ -66,7 +66,7 @@ void FailedLoads::find_waiting(const PlanArena& arena) {
   const auto look = [&](Request& request) {
     if (request.status != RequestStatus::waiting_for_remote_kv) return;
     const bool is_listed = request.load_failed;  // find_named()
-    if (begins_anew()) marked_.clear();  // who has an invalid block too does not rely on the other one
+    if (begins_anew()) marked_.clear();          // who has an invalid block too does not rely on the other one
     const bool can_be_cut = keeps_all_blocks || !begins_anew();
     // What a lost load leaves is given back when the last load of its request is over.
     if (request.lost_load ? !recompute : can_be_cut && cut_at_invalid_block(request, num_scheduled_tokens(arena, request), false)) {
