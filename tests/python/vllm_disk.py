@@ -157,7 +157,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=1)
     options = parser.parse_args()
     options.budget = options.budget_blocks * (PLACE_BYTES + 128) + 65536
-    import vllm.entrypoints.llm  # noqa: F401: once, for all that are forked
+    import vllm.entrypoints.llm  # noqa: F401, once for all that are forked
 
     model, disk = options.folder / "model", options.folder / "kv"
     # In a process of its own: one that has computed in parallel cannot be forked any more.
