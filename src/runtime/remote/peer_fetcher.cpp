@@ -183,7 +183,7 @@ void PeerFetcher::begin_some() {
       continue;
     }
     double bytes = 0.0;
-    for (const std::optional<TierJob>& job : errand->jobs) bytes += static_cast<double>(job->bytes);
+    for (const std::optional<TierJob>& job : errand->jobs) bytes += job ? static_cast<double>(job->bytes) : 0.0;
     link->until = now + fetch_seconds(options_.patience_s);
     link->end = link->until + fetch_seconds(bytes / options_.least_bytes_per_s);
     link->session.fingerprint = options_.fingerprint;
@@ -260,7 +260,9 @@ bool PeerFetcher::take_block(Link& link, const PeerFrame& frame) {
     lose(link, "it says more than it was asked for");
     return false;
   }
-  const TierJob job = *std::exchange(errand.jobs[errand.num_over], std::nullopt);
+  std::optional<TierJob> taken = std::exchange(errand.jobs[errand.num_over], std::nullopt);
+  QUIRE_CHECK(taken.has_value(), "jobs go in their order");
+  const TierJob job = *std::move(taken);
   const auto bytes = seal_.read_block(frame, link.session, job.name, errand.first + errand.num_over, job.bytes);
   ++errand.num_over;
   const bool is_wanted = bytes && job.copy(*bytes);
@@ -308,9 +310,9 @@ void PeerFetcher::finish(Link& link) {
 void PeerFetcher::end_jobs(Errand& errand, TierOutcome outcome) {
   std::uint32_t num_failed = 0;
   for (std::optional<TierJob>& job : errand.jobs) {
-    if (!job) continue;
-    const TierJob ended = *std::exchange(job, std::nullopt);
-    ended.over(outcome);
+    const std::optional<TierJob> ended = std::exchange(job, std::nullopt);
+    if (!ended) continue;
+    ended->over(outcome);
     ++num_failed;
   }
   errand.num_over = static_cast<std::uint32_t>(errand.jobs.size());
