@@ -291,10 +291,14 @@ void PeerFetcher::ask_done(Link& link) {
 void PeerFetcher::lose(Link& link, std::string_view why) {
   Errand& errand = *link.errand;
   const bool is_told = link.has_said_done || !link.may_release;
+  // First: who sees that it has failed finds why.
+  if (!why.empty()) {
+    const std::lock_guard lock(mutex_);
+    stats_.problem = fmt::format("{}:{}: {}", errand.source.host, errand.source.port, why);
+  }
   end_jobs(errand, errand.is_cancelled ? TierOutcome::given_up : TierOutcome::failed);
   finish(link);
   const std::lock_guard lock(mutex_);
-  if (!why.empty()) stats_.problem = fmt::format("{}:{}: {}", errand.source.host, errand.source.port, why);
   if (errand.kind == PeerKind::read && !is_told) put(PeerKind::done, errand.source);
 }
 
