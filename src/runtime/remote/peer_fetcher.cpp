@@ -183,7 +183,7 @@ void PeerFetcher::begin_some() {
       continue;
     }
     double bytes = 0.0;
-    for (const std::optional<TierJob>& job : errand->jobs) bytes += static_cast<double>(job->bytes);
+    for (const std::optional<TierJob>& job : errand->jobs) bytes += job ? static_cast<double>(job->bytes) : 0.0;
     link->until = now + fetch_seconds(options_.patience_s);
     link->end = link->until + fetch_seconds(bytes / options_.least_bytes_per_s);
     link->session.fingerprint = options_.fingerprint;
@@ -260,7 +260,9 @@ bool PeerFetcher::take_block(Link& link, const PeerFrame& frame) {
     lose(link, "it says more than it was asked for");
     return false;
   }
-  const TierJob job = *std::exchange(errand.jobs[errand.num_over], std::nullopt);
+  std::optional<TierJob> taken = std::exchange(errand.jobs[errand.num_over], std::nullopt);
+  QUIRE_CHECK(taken.has_value(), "jobs go in their order");
+  const TierJob job = *std::move(taken);
   const auto bytes = seal_.read_block(frame, link.session, job.name, errand.first + errand.num_over, job.bytes);
   ++errand.num_over;
   const bool is_wanted = bytes && job.copy(*bytes);
@@ -289,10 +291,14 @@ void PeerFetcher::ask_done(Link& link) {
 void PeerFetcher::lose(Link& link, std::string_view why) {
   Errand& errand = *link.errand;
   const bool is_told = link.has_said_done || !link.may_release;
+  // First: who sees that it has failed finds why.
+  if (!why.empty()) {
+    const std::lock_guard lock(mutex_);
+    stats_.problem = fmt::format("{}:{}: {}", errand.source.host, errand.source.port, why);
+  }
   end_jobs(errand, errand.is_cancelled ? TierOutcome::given_up : TierOutcome::failed);
   finish(link);
   const std::lock_guard lock(mutex_);
-  if (!why.empty()) stats_.problem = fmt::format("{}:{}: {}", errand.source.host, errand.source.port, why);
   if (errand.kind == PeerKind::read && !is_told) put(PeerKind::done, errand.source);
 }
 
@@ -308,9 +314,9 @@ void PeerFetcher::finish(Link& link) {
 void PeerFetcher::end_jobs(Errand& errand, TierOutcome outcome) {
   std::uint32_t num_failed = 0;
   for (std::optional<TierJob>& job : errand.jobs) {
-    if (!job) continue;
-    const TierJob ended = *std::exchange(job, std::nullopt);
-    ended.over(outcome);
+    const std::optional<TierJob> ended = std::exchange(job, std::nullopt);
+    if (!ended) continue;
+    ended->over(outcome);
     ++num_failed;
   }
   errand.num_over = static_cast<std::uint32_t>(errand.jobs.size());

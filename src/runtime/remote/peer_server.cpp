@@ -271,7 +271,8 @@ void PeerServer::send_next(Client& client) {
       const std::lock_guard lock(mutex_);
       is_there = !lease->is_over;
       // It stays as it is until this thread ends the lease.
-      if (lease->jobs[client.next_block]) kept = &*lease->jobs[client.next_block];
+      const std::optional<TierJob>& job = lease->jobs[client.next_block];
+      kept = job ? &*job : nullptr;
       lease->was_served = true;
       lease->until = std::max(lease->until, std::chrono::steady_clock::now() + peer_seconds(options_.patience_s));
     }

@@ -177,7 +177,7 @@ TEST(PeerTransfer, EndWaitsForACopyThatIsUnderWay) {
   for (std::uint64_t ticket = 1; ticket <= 60; ++ticket) {
     producer.promise(ticket, "request" + std::to_string(ticket), 100 * ticket);
     consumer.load(ticket, producer.source("request" + std::to_string(ticket)), 0, 100 * ticket);
-    std::this_thread::sleep_for(std::chrono::microseconds(40 * ticket));
+    std::this_thread::sleep_for(std::chrono::microseconds(8 * ticket * ticket));
     producer.store().server()->end(ticket);
     for (std::uint32_t i = 0; i < kNumBlocks; ++i) producer.cache.fill(BlockId{1 + i}, 5);
     const TransferCompletion loaded = consumer.end_of(ticket);
@@ -213,9 +213,9 @@ TEST(PeerTransfer, ALeaseEndsWhenNobodyComesAndWhenItsBlocksAreNotWanted) {
 }
 
 TEST(PeerTransfer, ALeaseIsRenewed) {
-  PeerSide producer({.lease_s = 0.5}), consumer;
+  PeerSide producer({.lease_s = 1.5}), consumer;
   producer.keep(1, "request");
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 25; ++i) {
     consumer.store().fetcher()->renew(producer.source("request"));
     EXPECT_FALSE(producer.is_over(1, 0.1));
   }
