@@ -6,6 +6,7 @@ HIT is in host memory. The spec is not told vLLM's whole configuration, and the 
 
 import atexit
 import os
+from collections import defaultdict
 
 import numpy as np
 from vllm.config import get_current_vllm_config
@@ -48,6 +49,27 @@ class NumberedSpec(CPULoadStoreSpec):
     def __init__(self, slots, numbers):
         super().__init__(slots)
         self.numbers = numbers
+
+
+class Nothing:
+    """In the place of tiers that could not be made anew: it holds nothing and takes nothing."""
+
+    def lookup(self, names):
+        return 0
+
+    def prepare_store(self, names):
+        return None
+
+    def take_events(self):
+        return []
+
+    def stats(self):
+        return defaultdict(int)
+
+    def touch(self, names):
+        pass
+
+    close = complete_load = complete_store = lambda self, *args: None
 
 
 class TieredOffloadingManager(OffloadingManager):
@@ -112,7 +134,7 @@ class TieredOffloadingManager(OffloadingManager):
         """The weights may be others from now on: what lies on disk goes, too."""
         self.native.close()
         self._told = {}
-        self.native = self._reopen()
+        self.native = opened_or_none(self._reopen) or Nothing()
 
     def shutdown(self):
         self.native.close()
