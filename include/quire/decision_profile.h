@@ -49,6 +49,7 @@ struct DecisionRules {
   bool loads_leave_a_token = false;  // also of a load that failed in part the last token of all is left to compute
   bool ends_show_computed = false;   // at the end a connector is shown blocks of computed tokens, and windows as of results that have come
   bool hits_before_loads = false;    // CureOptions::hits_before_loads
+  bool passed_load_nothing = false;  // what of a load a window has passed takes no block, also where it has not passed a whole one
 };
 
 constexpr DecisionRules rules_of(DecisionProfile profile) {
@@ -77,7 +78,8 @@ constexpr DecisionRules rules_of(DecisionProfile profile) {
           .lookups_tell_cached = true,
           .loads_leave_a_token = true,
           .ends_show_computed = true,
-          .hits_before_loads = true};
+          .hits_before_loads = true,
+          .passed_load_nothing = true};
 }
 
 }  // namespace quire

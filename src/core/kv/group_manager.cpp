@@ -57,6 +57,7 @@ std::int64_t GroupManager::attach_hit(GroupBlockList& list, std::span<const Bloc
     num_external = std::min(total - num_skipped, num_external);
     list.blocks.assign(as_index(skipped), kNullBlock);
   }
+  if (options_.passed_load_nothing && num_skipped > 0) num_external = std::min(total - num_skipped, num_external);
   QUIRE_CHECK(options_.enable_caching || hit.empty(), "hits without prefix caching");
   // Held before any new block is taken, which might evict it.
   for (const BlockId block : hit) pool_.touch(block);

@@ -25,6 +25,7 @@ struct GroupOptions {
   bool enable_caching = true;
   bool record_new_blocks = false;  // for take_new_block_ids
   bool use_eagle = false;
+  bool passed_load_nothing = false;            // DecisionRules
   std::optional<std::int64_t> retention = {};  // DecisionRules::sparse_windows: see PrefixCacheOptions::retention_interval
 };
 

@@ -38,10 +38,11 @@ struct KvCacheOptions {
   bool hits_before_loads = false;     // all groups take their hits before any takes blocks for external tokens
   double residency_sample = 0.0;      // share of allocations whose residency is measured
   bool lifo_free_blocks = false;      // reuse the block freed last first, instead of the least recently used
-  bool unnamed_blocks_first = false;  // this and the three below: DecisionRules
+  bool unnamed_blocks_first = false;  // this and the four below: DecisionRules
   bool hits_count_at_admission = false;
   bool eagle_drops_once = false;
   bool resets_by_group = false;
+  bool passed_load_nothing = false;
   std::optional<std::int64_t> retention = {};  // with DecisionRules::sparse_windows: PrefixCacheOptions::retention_interval
   std::uint32_t max_in_flight_tokens = 0;      // with DecisionRules::windows_cap_admission
   std::uint32_t dcp_world_size = 1, pcp_world_size = 1;

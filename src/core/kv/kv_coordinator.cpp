@@ -42,6 +42,7 @@ KvCoordinator::KvCoordinator(const KvCacheConfig& config, const KvCacheOptions& 
         .enable_caching = options.enable_caching,
         .record_new_blocks = config.has_mamba_layers() && std::holds_alternative<FullAttentionSpec>(group.spec),
         .use_eagle = options.use_eagle,
+        .passed_load_nothing = options.passed_load_nothing,
         .retention = options.retention};
     QUIRE_CHECK(group_options.block_size > 0, "blocks were checked for tokens");
     managers_.push_back(make_manager(group.spec, group_options, pool));

@@ -194,6 +194,7 @@ KvCacheOptions kv_cache_options(const CoreConfig& config) {
           .hits_count_at_admission = rules_of(config.decisions).hits_count_at_admission,
           .eagle_drops_once = rules_of(config.decisions).eagle_drops_once,
           .resets_by_group = rules_of(config.decisions).resets_by_group,
+          .passed_load_nothing = rules_of(config.decisions).passed_load_nothing,
           .retention = rules_of(config.decisions).sparse_windows ? std::optional(config.prefix_cache.retention_interval) : std::nullopt,
           .max_in_flight_tokens = rules_of(config.decisions).windows_cap_admission ? config.scheduler.max_in_flight_tokens : 0,
           .dcp_world_size = config.parallel.dcp_world_size,
