@@ -65,11 +65,10 @@ void SlidingWindowManager::find(HitQuery& query) const {
 }
 
 // vLLM 0.32.0's reachable_block_mask, for groups of one block size.
-WindowReach SlidingWindowManager::reach_of(const KvRequest& request) const {
+WindowReach SlidingWindowManager::reach_of(const KvRequest& request, std::int64_t retention) const {
   const std::int64_t size = tokens_.size();
   const std::int64_t shift = options_.use_eagle ? 1 : 0;
   WindowReach reach{.need = tokens_.ceil(window_ - 1) + shift, .shift = shift};
-  const std::int64_t retention = *options_.retention;
   reach.per_segment = retention < 0 ? 1 : retention / size;
   if (retention < 0) return reach;
   // Where a later request can go on that has the same prompt, or one that goes on behind it; of EAGLE a block before.
@@ -87,7 +86,7 @@ WindowReach SlidingWindowManager::reach_of(const KvRequest& request) const {
 
 void SlidingWindowManager::cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens) {
   if (!options_.retention) return cache_where(list, request, num_tokens, nullptr);
-  const WindowReach reach = reach_of(request);
+  const WindowReach reach = reach_of(request, *options_.retention);
   cache_where(list, request, num_tokens, reach.per_segment > 0 && reach.need >= reach.per_segment ? nullptr : &reach);
 }
 

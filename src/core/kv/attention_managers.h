@@ -53,7 +53,7 @@ class SlidingWindowManager : public SkippingManager<SlidingWindowManager> {
   void find(HitQuery& query) const;
 
  private:
-  [[nodiscard]] WindowReach reach_of(const KvRequest& request) const;
+  [[nodiscard]] WindowReach reach_of(const KvRequest& request, std::int64_t retention) const;
 
   std::int64_t window_;  // tokens
 };

@@ -189,13 +189,13 @@ TEST(SpoiledScheduleDeathTest, TokensAreCounted) {
         request.num_output_tokens = -1;
         core.check_invariants();
       },
-      "request.num_output_tokens >= 0");
+      "outputs are among the tokens");
   EXPECT_DEATH(
       {
         request.num_output_tokens = request.num_tokens() + 1;
         core.check_invariants();
       },
-      "request.num_output_tokens >= 0");
+      "outputs are among the tokens");
   EXPECT_DEATH(
       {
         request.num_computed_tokens = request.num_tokens() + 4;
@@ -218,7 +218,7 @@ TEST(SpoiledScheduleDeathTest, RequestsAreKeptUnderTheirIdsAndCountedByPlans) {
         spoiled_request(d, 2).id = RequestId{99};
         core.check_invariants();
       },
-      "invariant broken: id == request->id");
+      "a request is found under its id");
   EXPECT_DEATH(
       {
         ++spoiled_request(d, 1).num_in_flight;
@@ -242,7 +242,7 @@ TEST(SpoiledScheduleDeathTest, TheBatchOwnsItsSlots) {
         s.queues.running[0] = &spoiled_request(d, 2);
         d.core->check_invariants();
       },
-      "invariant broken: request->status == RequestStatus::running");
+      "who is in `running` runs");
   EXPECT_DEATH(
       {
         s.slots.free_.pop_back();
