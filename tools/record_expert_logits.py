@@ -8,14 +8,13 @@ Weights, prompt and format are those of record_logits.py; routers are floats of 
 as good.
 """
 import json
-import sys
 
 import numpy as np
 import torch
 import transformers
 
 import record_logits
-from record_logits import FLOAT_BITS, NUM_TOKENS, OUT, POSITIONS, VOCAB, draw, unpermute
+from record_logits import FLOAT_BITS, VOCAB, unpermute
 
 SHAPE = dict(vocab_size=VOCAB, hidden_size=256, num_hidden_layers=2, max_position_embeddings=128, num_attention_heads=4,
              num_key_value_heads=2, tie_word_embeddings=False)
@@ -98,31 +97,11 @@ def run(model_name, container, kind, prompt):
         array = gguf_tensor(name, kind, config, value) if container == "gguf" else tensor(name, kind, tuple(value.shape), container)
         state[name] = torch.from_numpy(np.ascontiguousarray(array))
     model.load_state_dict(state)
-    with torch.no_grad():
-        logits = model(torch.tensor([prompt])).logits[0, POSITIONS].numpy()
-    assert logits.dtype == np.float32 and np.isfinite(logits).all()
+    logits = record_logits.logits_of(model, prompt)
     described = json.loads(config.to_json_string(use_diff=False))
     described = {key: value for key, value in described.items() if key in KEPT}
     return dict(name=f"{model_name}_{container}_{kind}", container=container, type=kind, config=described), logits
 
 
-def main():
-    torch.set_num_threads(1)
-    prompt = [int(word % VOCAB) for word in draw("prompt", NUM_TOKENS)]
-    cases, records = [], []
-    for container, kinds in TYPES.items():
-        for kind, models in kinds.items():
-            for model_name in sorted(models):
-                case, logits = run(model_name, container, kind, prompt)
-                cases.append(case)
-                records.append(logits)
-                print(case["name"], "std", logits.std(), "top", logits[-1].argmax(), file=sys.stderr)
-    made_with = f"transformers {transformers.__version__}, torch {torch.__version__}"
-    record = dict(made_with=made_with, prompt=prompt, positions=POSITIONS)
-    lines = ",\n".join(json.dumps(case) for case in cases)
-    (OUT / "expert_cases.json").write_text(json.dumps(record)[:-1] + ', "cases": [\n' + lines + "\n]}\n")
-    np.stack(records).astype("<f4").tofile(OUT / "expert_logits.f32")
-
-
 if __name__ == "__main__":
-    main()
+    record_logits.record_all("expert_", TYPES, run)

@@ -203,9 +203,7 @@ def run(model_name, container, kind, prompt):
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and all(m == "lm_head.weight" for m in missing), (missing, unexpected)
     model.tie_weights()
-    with torch.no_grad():
-        logits = model(torch.tensor([prompt])).logits[0, POSITIONS].numpy()
-    assert logits.dtype == np.float32 and np.isfinite(logits).all()
+    logits = logits_of(model, prompt)
     described = json.loads(config.to_json_string(use_diff=False))
     case = dict(name=f"{model_name}_{container}_{kind}", container=container, type=kind,
                 config={key: value for key, value in described.items() if key in KEEP})
@@ -215,6 +213,36 @@ def run(model_name, container, kind, prompt):
     if model_name in MAX_MODEL_LEN:
         case["max_model_len"] = MAX_MODEL_LEN[model_name]
     return case, logits
+
+
+def record_all(name, types, run):
+    """Every case of `types` ({container: {type: models}}) by run(model, container, type, prompt), into files whose names begin so."""
+    torch.set_num_threads(1)
+    prompt = [int(word % VOCAB) for word in draw("prompt", NUM_TOKENS)]
+    cases, records = [], []
+    for container, kinds in types.items():
+        for kind, models in kinds.items():
+            for model_name in sorted(models):
+                case, logits = run(model_name, container, kind, prompt)
+                cases.append(case)
+                records.append(logits)
+                print(case["name"], "std", logits.std(), "top", logits[-1].argmax(), file=sys.stderr)
+    write_record(name, f"transformers {transformers.__version__}, torch {torch.__version__}", prompt, cases, records)
+
+
+def write_record(name, made_with, prompt, cases, records):
+    OUT.mkdir(parents=True, exist_ok=True)
+    record = dict(made_with=made_with, prompt=prompt, positions=POSITIONS)
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    (OUT / f"{name}cases.json").write_text(json.dumps(record)[:-1] + ', "cases": [\n' + lines + "\n]}\n")
+    np.stack(records).astype("<f4").tofile(OUT / f"{name}logits.f32")
+
+
+def logits_of(model, prompt):
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt])).logits[0, POSITIONS].numpy()
+    assert logits.dtype == np.float32 and np.isfinite(logits).all()
+    return logits
 
 
 KEEP = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
@@ -245,12 +273,7 @@ def main():
                 records.append(logits)
                 print(case["name"], "std", logits.std(), "top", logits[-1].argmax(), file=sys.stderr)
     versions = f"transformers {transformers.__version__}, torch {torch.__version__}"
-    made_with = "; ".join(dict.fromkeys([*made_with, versions]))
-    record = dict(made_with=made_with, prompt=prompt, positions=POSITIONS)
-    OUT.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(case) for case in cases)
-    (OUT / "cases.json").write_text(json.dumps(record)[:-1] + ', "cases": [\n' + lines + "\n]}\n")
-    np.stack(records).astype("<f4").tofile(OUT / "logits.f32")
+    write_record("", "; ".join(dict.fromkeys([*made_with, versions])), prompt, cases, records)
 
 
 if __name__ == "__main__":

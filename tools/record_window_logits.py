@@ -7,14 +7,13 @@
 Weights, prompt and format are those of record_logits.py; windows are short enough for the prompt to leave them.
 """
 import json
-import sys
 
 import numpy as np
 import torch
 import transformers
 
 import record_logits
-from record_logits import NUM_TOKENS, OUT, POSITIONS, VOCAB, draw, tensor, unpermute
+from record_logits import VOCAB, tensor, unpermute
 
 SHAPE = dict(vocab_size=VOCAB, hidden_size=256, intermediate_size=512, max_position_embeddings=128, rms_norm_eps=1e-5)
 GEMMA = dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64, tie_word_embeddings=True)
@@ -69,30 +68,11 @@ def run(model_name, container, kind, prompt):
     missing, unexpected = model.load_state_dict(dict(weights_of(model, container, kind)), strict=False)
     assert not unexpected and all(m == "lm_head.weight" for m in missing), (missing, unexpected)
     model.tie_weights()
-    with torch.no_grad():
-        logits = model(torch.tensor([prompt])).logits[0, POSITIONS].numpy()
-    assert logits.dtype == np.float32 and np.isfinite(logits).all()
+    logits = record_logits.logits_of(model, prompt)
     config = json.loads(model.config.to_json_string(use_diff=False))
     config = {key: value for key, value in config.items() if key in KEPT}
     return dict(name=f"{model_name}_{container}_{kind}", container=container, type=kind, config=config), logits
 
 
-def main():
-    torch.set_num_threads(1)
-    prompt = [int(word % VOCAB) for word in draw("prompt", NUM_TOKENS)]
-    cases, records = [], []
-    for container, kinds in TYPES.items():
-        for kind, models in kinds.items():
-            for model_name in sorted(models):
-                case, logits = run(model_name, container, kind, prompt)
-                cases.append(case)
-                records.append(logits)
-                print(case["name"], "std", logits.std(), "top", logits[-1].argmax(), file=sys.stderr)
-    record = dict(made_with=f"transformers {transformers.__version__}, torch {torch.__version__}", prompt=prompt, positions=POSITIONS)
-    lines = ",\n".join(json.dumps(case) for case in cases)
-    (OUT / "window_cases.json").write_text(json.dumps(record)[:-1] + ', "cases": [\n' + lines + "\n]}\n")
-    np.stack(records).astype("<f4").tofile(OUT / "window_logits.f32")
-
-
 if __name__ == "__main__":
-    main()
+    record_logits.record_all("window_", TYPES, run)
