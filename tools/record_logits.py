@@ -7,7 +7,7 @@
 Cases that the record has already are kept, unless --all: another processor gives other last bits.
 
 No weights are stored: both sides make them from the tensor's name with the same integer generator (here and in
-tests/runtime/model/tiny_model.h), bit for bit. Quantised tensors are random blocks with scales of a fixed exponent, dequantised here by
+tests/runtime/model/tiny_tensors.h), bit for bit. Quantised tensors are random blocks with scales of a fixed exponent, dequantised here by
 the gguf package. Where the converter permutes q and k for interleaved rotation (PERMUTED), the rows of a GGUF file are put back for
 transformers.
 """

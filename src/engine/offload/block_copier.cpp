@@ -1,3 +1,6 @@
+// vLLM's workers on CPU copy with this: one thread per copier does what is queued, in order. It must not touch the device's memory before a
+// job is submitted nor after its end is told, and never holds the mutex while it copies. Its callers, of any thread, only queue and
+// collect.
 #include "quire/block_copier.h"
 
 #include <algorithm>

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -53,9 +52,7 @@ struct PeerFetcher::Link {
   bool may_release = true;  // whoever is there is the producer, or may be
 };
 
-PeerFetcher::PeerFetcher(PeerFetcherOptions options)
-    : options_(std::move(options)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), seal_(options_.secret) {
-  QUIRE_CHECK(wake_ >= 0, "the process has no descriptor left");
+PeerFetcher::PeerFetcher(PeerFetcherOptions options) : options_(std::move(options)), seal_(options_.secret) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -64,9 +61,8 @@ PeerFetcher::~PeerFetcher() {
     const std::lock_guard lock(mutex_);
     stops_ = true;
   }
-  eventfd_write(wake_, 1);
+  wake_.ring();
   thread_.join();
-  close(wake_);
 }
 
 void PeerFetcher::expect(std::uint64_t ticket, PeerSource source, std::uint32_t first, std::uint32_t num_blocks) {
@@ -93,7 +89,7 @@ void PeerFetcher::add(std::uint64_t ticket, std::uint32_t index, TierJob job) {
     errand.due = std::chrono::steady_clock::now() + fetch_seconds(options_.patience_s);
     waiting_.push_back(found->second);
   }
-  eventfd_write(wake_, 1);
+  wake_.ring();
 }
 
 void PeerFetcher::cancel(std::uint64_t ticket) {
@@ -107,7 +103,7 @@ void PeerFetcher::cancel(std::uint64_t ticket) {
       open_.erase(found);
     }
   }
-  eventfd_write(wake_, 1);
+  wake_.ring();
 }
 
 void PeerFetcher::release(PeerSource source) {
@@ -128,7 +124,7 @@ void PeerFetcher::put(PeerKind kind, PeerSource source) {
   errand->kind = kind;
   errand->source = std::move(source);
   waiting_.push_back(std::move(errand));
-  eventfd_write(wake_, 1);
+  wake_.ring();
 }
 
 PeerFetcherStats PeerFetcher::stats() const {
@@ -198,12 +194,11 @@ void PeerFetcher::begin_some() {
 
 void PeerFetcher::wait() {
   std::array<pollfd, kMostPeerLinks + 1> polled{};
-  polled[0] = {.fd = wake_, .events = POLLIN, .revents = 0};
+  polled[0] = {.fd = wake_.descriptor(), .events = POLLIN, .revents = 0};
   for (std::size_t i = 0; i < links_.size(); ++i)
     polled[i + 1] = {.fd = links_[i]->link.descriptor(), .events = links_[i]->link.events(), .revents = 0};
   poll(polled.data(), links_.size() + 1, links_.empty() ? -1 : kFetchTick_ms);
-  eventfd_t count = 0;
-  eventfd_read(wake_, &count);
+  wake_.taken();
 }
 
 void PeerFetcher::go_on(Link& link) {

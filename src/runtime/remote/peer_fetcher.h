@@ -22,6 +22,7 @@
 
 #include "runtime/remote/peer_link.h"
 #include "runtime/remote/peer_wire.h"
+#include "runtime/remote/wake_up.h"
 #include "runtime/tier/block_store.h"
 
 namespace quire {
@@ -91,7 +92,7 @@ class PeerFetcher {
   void end_all();
 
   const PeerFetcherOptions options_;
-  const int wake_;
+  const WakeUp wake_;
   PeerSeal seal_;                             // the thread's
   std::vector<std::unique_ptr<Link>> links_;  // the same
 

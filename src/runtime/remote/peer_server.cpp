@@ -7,7 +7,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -104,13 +103,7 @@ Result<std::unique_ptr<PeerServer>> PeerServer::open(PeerServerOptions options) 
 }
 
 PeerServer::PeerServer(PeerServerOptions options, int listener, std::uint16_t port)
-    : options_(std::move(options)),
-      listener_(listener),
-      wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      port_(port),
-      seal_(options_.secret),
-      longest_(peer_seconds(options_.lease_s)) {
-  QUIRE_CHECK(wake_ >= 0, "the process has no descriptor left");
+    : options_(std::move(options)), listener_(listener), port_(port), seal_(options_.secret), longest_(peer_seconds(options_.lease_s)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -119,10 +112,9 @@ PeerServer::~PeerServer() {
     const std::lock_guard lock(mutex_);
     stops_ = true;
   }
-  eventfd_write(wake_, 1);
+  wake_.ring();
   thread_.join();
   close(listener_);
-  close(wake_);
 }
 
 void PeerServer::promise(std::uint64_t ticket, std::string request_id, std::vector<Block> blocks) {
@@ -151,7 +143,7 @@ void PeerServer::keep(std::uint64_t ticket, std::uint32_t index, TierJob job) {
       if (++lease.num_kept < lease.jobs.size()) return;
     }
   }
-  eventfd_write(wake_, 1);
+  wake_.ring();
 }
 
 void PeerServer::end(std::uint64_t ticket) {
@@ -163,7 +155,7 @@ void PeerServer::end(std::uint64_t ticket) {
     lease = found->second;
     lease->is_over = true;
   }
-  eventfd_write(wake_, 1);
+  wake_.ring();
   // One copy at most is under way, and no other one begins.
   const std::lock_guard copying(lease->copying);
 }
@@ -202,7 +194,7 @@ void PeerServer::run() {
 void PeerServer::wait() {
   std::vector<pollfd> polled;
   polled.reserve(clients_.size() + 2);
-  polled.push_back({.fd = wake_, .events = POLLIN, .revents = 0});
+  polled.push_back({.fd = wake_.descriptor(), .events = POLLIN, .revents = 0});
   // Where the process has no descriptor left, who knocks waits.
   polled.push_back({.fd = cannot_accept_ ? -1 : listener_, .events = POLLIN, .revents = 0});
   bool has_leases = false;
@@ -213,8 +205,7 @@ void PeerServer::wait() {
   for (const std::unique_ptr<Client>& client : clients_)
     polled.push_back({.fd = client->link.descriptor(), .events = client->link.events(client->has_more), .revents = 0});
   poll(polled.data(), polled.size(), has_leases || cannot_accept_ || !clients_.empty() ? kPeerTick_ms : -1);
-  eventfd_t count = 0;
-  eventfd_read(wake_, &count);
+  wake_.taken();
 }
 
 void PeerServer::accept_some() {

@@ -21,6 +21,7 @@
 #include "quire/error.h"
 #include "runtime/remote/peer_link.h"
 #include "runtime/remote/peer_wire.h"
+#include "runtime/remote/wake_up.h"
 #include "runtime/tier/block_store.h"
 
 namespace quire {
@@ -91,7 +92,8 @@ class PeerServer {
   void finish(const std::shared_ptr<Lease>& lease);
 
   const PeerServerOptions options_;
-  const int listener_, wake_;
+  const int listener_;
+  const WakeUp wake_;
   const std::uint16_t port_;
   PeerSeal seal_;                                 // the thread's
   std::vector<std::unique_ptr<Client>> clients_;  // the same

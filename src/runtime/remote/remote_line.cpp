@@ -4,7 +4,6 @@
 #include "runtime/remote/remote_line.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,8 +53,7 @@ std::uint16_t cluster_slot_of(std::string_view key) {
   return static_cast<std::uint16_t>(crc % kNumSlots);
 }
 
-RemoteLine::RemoteLine(RemoteLineOptions options) : options_(std::move(options)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  QUIRE_CHECK(wake_ >= 0, "the process has no descriptor left");
+RemoteLine::RemoteLine(RemoteLineOptions options) : options_(std::move(options)) {
   nodes_.push_back(std::make_unique<Node>(Node{.address = options_.address, .links = {}}));
   nodes_.front()->links.resize(options_.num_connections);
   thread_ = std::thread([this] { run(); });
@@ -66,9 +64,8 @@ RemoteLine::~RemoteLine() {
     const std::lock_guard lock(mutex_);
     stops_ = true;
   }
-  eventfd_write(wake_, 1);
+  wake_.ring();
   thread_.join();
-  ::close(wake_);
 }
 
 void RemoteLine::submit(RemoteCommand command) {
@@ -76,7 +73,7 @@ void RemoteLine::submit(RemoteCommand command) {
     const std::lock_guard lock(mutex_);
     submitted_.push_back({.command = std::move(command), .node = {}});
   }
-  eventfd_write(wake_, 1);
+  wake_.ring();
 }
 
 std::string RemoteLine::last_problem() const {
@@ -162,7 +159,7 @@ bool RemoteLine::begin_one(Job& job) {
 
 // Until something happens: a command comes, a connection has or takes bytes, or the first patience ends.
 void RemoteLine::wait(std::chrono::milliseconds rest) {
-  std::vector<pollfd> polled = {{.fd = wake_, .events = POLLIN, .revents = 0}};
+  std::vector<pollfd> polled = {{.fd = wake_.descriptor(), .events = POLLIN, .revents = 0}};
   std::optional<SteadyClock::time_point> until;
   const auto patience = std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(options_.patience_s));
   for (const std::unique_ptr<Node>& node : nodes_)
@@ -178,8 +175,7 @@ void RemoteLine::wait(std::chrono::milliseconds rest) {
     timeout_ms =
         static_cast<int>(std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(*until - SteadyClock::now()).count()));
   poll(polled.data(), polled.size(), timeout_ms);
-  eventfd_t count = 0;
-  eventfd_read(wake_, &count);
+  wake_.taken();
 }
 
 void RemoteLine::go_on(std::size_t node, Link& link) {

@@ -20,6 +20,7 @@
 
 #include "base/core_share.h"
 #include "runtime/remote/remote_connection.h"
+#include "runtime/remote/wake_up.h"
 
 namespace quire {
 
@@ -87,7 +88,7 @@ class RemoteLine {
   void end_all();
 
   const RemoteLineOptions options_;
-  const int wake_;  // an eventfd
+  const WakeUp wake_;
 
   // The thread's own.
   std::deque<Job> jobs_;

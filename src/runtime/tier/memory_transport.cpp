@@ -243,13 +243,14 @@ void MemoryTransport::count(const Moving& moving, Moved moved, double seconds) {
 // Of a load, blocks that did not come are named; of a store nobody asks which.
 void MemoryTransport::end(Lock& lock, const Moving& moving) {
   const bool is_good = std::ranges::count(moving.is_bad, true) == 0;
-  Over& over = over_.emplace_back();
-  over.completion = {.transfer = moving.id,
-                     .outcome = is_good ? TransferOutcome::done : TransferOutcome::failed,
-                     .bytes = moving.bytes,
-                     .seconds = seconds_since(moving.begin)};
+  std::vector<BlockId> bad;
   for (std::size_t i = 0; i < moving.blocks.size() && moving.direction == TransferDirection::load; ++i)
-    if (moving.is_bad[i]) over.bad.push_back(moving.blocks[i]);
+    if (moving.is_bad[i]) bad.push_back(moving.blocks[i]);
+  ended_.add({.transfer = moving.id,
+              .outcome = is_good ? TransferOutcome::done : TransferOutcome::failed,
+              .bytes = moving.bytes,
+              .seconds = seconds_since(moving.begin)},
+             std::move(bad));
   open_.erase(moving.id);
   changed_.notify_all();
   lock.unlock();
@@ -259,12 +260,7 @@ void MemoryTransport::end(Lock& lock, const Moving& moving) {
 
 void MemoryTransport::poll(std::vector<TransferCompletion>& over) {
   const std::lock_guard lock(mutex_);
-  told_.swap(over_);
-  over_.clear();
-  for (const Over& one : told_) {
-    over.push_back(one.completion);
-    over.back().bad_blocks = one.bad;
-  }
+  ended_.tell(over);
 }
 
 void MemoryTransport::wait(TransferId transfer) {

@@ -22,6 +22,7 @@
 #include "quire/error.h"
 #include "quire/offload.h"
 #include "quire/transport.h"
+#include "runtime/tier/ended_transfers.h"
 #include "runtime/tier/tier_table.h"
 
 namespace quire {
@@ -90,10 +91,6 @@ class MemoryTransport final : public Transport {
     void operator()(std::byte* memory) const;
   };
   struct Moving;
-  struct Over {
-    TransferCompletion completion;
-    std::vector<BlockId> bad;
-  };
   using Queue = std::deque<std::shared_ptr<Moving>>;
   using Lock = std::unique_lock<std::mutex>;
 
@@ -120,7 +117,7 @@ class MemoryTransport final : public Transport {
   std::vector<Place> places_;
   std::map<TransferId, std::shared_ptr<Moving>> open_;
   Queue stores_, loads_;
-  std::vector<Over> over_, told_;
+  EndedTransfers ended_;
   MemoryTransportStats stats_;
   bool stops_ = false;
   std::thread store_thread_, load_thread_;

@@ -152,16 +152,17 @@ void StoreTransport::block_over(const std::shared_ptr<Moving>& moving, std::size
 // Of a load, blocks that did not come are named; of a store nobody asks which.
 void StoreTransport::end(Moving& moving, std::unique_lock<std::mutex>& lock) {
   moving.is_over = true;
-  Over over{.completion = {.transfer = moving.id,
-                           .outcome = std::ranges::count(moving.is_bad, true) == 0 ? TransferOutcome::done : TransferOutcome::failed,
-                           .bytes = moving.bytes,
-                           .seconds = std::chrono::duration<double>(SteadyClock::now() - moving.begin).count()},
-            .bad = {}};
+  const TransferCompletion completion{
+      .transfer = moving.id,
+      .outcome = std::ranges::count(moving.is_bad, true) == 0 ? TransferOutcome::done : TransferOutcome::failed,
+      .bytes = moving.bytes,
+      .seconds = std::chrono::duration<double>(SteadyClock::now() - moving.begin).count()};
+  std::vector<BlockId> bad;
   for (std::size_t i = 0; i < moving.blocks.size() && moving.direction == TransferDirection::load; ++i)
-    if (moving.is_bad[i]) over.bad.push_back(moving.blocks[i]);
+    if (moving.is_bad[i]) bad.push_back(moving.blocks[i]);
   {
     const std::lock_guard own(mutex_);
-    over_.push_back(std::move(over));
+    ended_.add(completion, std::move(bad));
     open_.erase(moving.id);
     ++num_notifying_;
     changed_.notify_all();
@@ -182,12 +183,7 @@ void StoreTransport::give_up(const std::shared_ptr<Moving>& moving) {
 
 void StoreTransport::poll(std::vector<TransferCompletion>& over) {
   const std::lock_guard lock(mutex_);
-  told_.swap(over_);
-  over_.clear();
-  for (const Over& one : told_) {
-    over.push_back(one.completion);
-    over.back().bad_blocks = one.bad;
-  }
+  ended_.tell(over);
 }
 
 void StoreTransport::wait(TransferId transfer) {

@@ -16,6 +16,7 @@
 
 #include "quire/transport.h"
 #include "runtime/tier/block_store.h"
+#include "runtime/tier/ended_transfers.h"
 
 namespace quire {
 
@@ -54,10 +55,6 @@ class StoreTransport final : public Transport {
     OffloadKey name;
     std::uint32_t generation = 0;
   };
-  struct Over {
-    TransferCompletion completion;
-    std::vector<BlockId> bad;
-  };
 
   [[nodiscard]] bool find(std::uint64_t number, std::uint32_t& place, OffloadKey& name) const;
   void submit(const std::shared_ptr<Moving>& moving, std::size_t index, std::uint64_t number);
@@ -78,7 +75,7 @@ class StoreTransport final : public Transport {
   std::condition_variable changed_;  // a transfer has ended, its notice is given, or the watch is over
   std::vector<Assigned> assigned_;   // by place
   std::map<TransferId, std::shared_ptr<Moving>> open_;
-  std::vector<Over> over_, told_;
+  EndedTransfers ended_;
   std::array<std::chrono::steady_clock::time_point, 2> moved_{};  // when a block last did, by direction
   std::array<std::uint64_t, 2> num_late_{};                       // the same
   bool stops_ = false;
