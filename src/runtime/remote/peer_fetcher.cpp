@@ -307,16 +307,14 @@ void PeerFetcher::finish(Link& link) {
 }
 
 void PeerFetcher::end_jobs(Errand& errand, TierOutcome outcome) {
-  std::uint32_t num_failed = 0;
-  for (std::optional<TierJob>& job : errand.jobs) {
-    const std::optional<TierJob> ended = std::exchange(job, std::nullopt);
-    if (!ended) continue;
-    ended->over(outcome);
-    ++num_failed;
+  // Counted first: who sees that they are over finds them counted.
+  if (outcome == TierOutcome::failed) {
+    const std::lock_guard lock(mutex_);
+    stats_.num_failed += static_cast<std::uint64_t>(std::ranges::count_if(errand.jobs, [](const auto& job) { return job.has_value(); }));
   }
+  for (std::optional<TierJob>& job : errand.jobs)
+    if (const std::optional<TierJob> ended = std::exchange(job, std::nullopt)) ended->over(outcome);
   errand.num_over = static_cast<std::uint32_t>(errand.jobs.size());
-  const std::lock_guard lock(mutex_);
-  stats_.num_failed += outcome == TierOutcome::failed ? num_failed : 0;
 }
 
 void PeerFetcher::end_all() {
