@@ -1,4 +1,5 @@
 """quire.vllm: what it refuses, and, where a vLLM environment is at hand, what it does beside vLLM's own scheduler."""
+
 import json
 import os
 import pathlib
@@ -75,6 +76,24 @@ def test_blocks_on_disk_in_a_whole_vllm(tmp_path, arguments):
     assert seen["rounds"] == 3 and seen["wrong"] == 0 and 0 < seen["most_bytes"] <= seen["budget"], seen
     if "--flips" not in arguments:
         assert seen["read"] > 0 and seen["answers"] == 144, seen
+
+
+def on_a_gpu():
+    done = in_vllm("-c", "import torch; print(torch.cuda.is_available())")
+    if done.stdout.split()[-1:] != ["True"]:
+        pytest.skip("vLLM's Python sees no GPU")
+
+
+@needs_vllm
+@pytest.mark.parametrize("script", ["vllm_gpu_copies.py", "vllm_disk.py"])
+def test_blocks_of_a_gpu_on_disk(tmp_path, script):
+    """Through vLLM's own copies: every byte that comes back is compared, and every answer of a whole engine."""
+    on_a_gpu()
+    options = [] if script == "vllm_gpu_copies.py" else ["--rounds", "3", "--flips", "20", "--device", "cuda"]
+    done = in_vllm(REPO / "tests/python" / script, tmp_path, *options)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["wrong"] == 0 and seen.get("read", 1) > 0, seen
 
 
 @needs_vllm

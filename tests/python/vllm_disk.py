@@ -1,6 +1,6 @@
-"""Run by vLLM's Python: vLLM whole, on CPU, with blocks on disk: engines that are killed, files that are damaged, a budget that is too small.
+"""Run by vLLM's Python: vLLM whole, on CPU or a GPU, with blocks on disk: engines that are killed, files that are damaged, a budget that is too small.
 
-    python vllm_disk.py FOLDER --rounds 20 --seed 1 --flips 20 --budget-blocks 400 [--ranks 2]
+    python vllm_disk.py FOLDER --rounds 20 --seed 1 --flips 20 --budget-blocks 400 [--ranks 2] [--device cuda]
 
 The parent imports vLLM once and forks an engine for each round. Each answers random prompts that share beginnings, four at a time; most of
 them are killed at a random moment. Every answer must be the one that an engine without the disk has given, token by token; the folder must
@@ -17,12 +17,15 @@ import sys
 import time
 from pathlib import Path
 
+ON_GPU = "cuda" in sys.argv
 os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 # One thread each: the model is small, and threads that wait for each other on a busy machine take most of the time.
 os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 
 BLOCK, LAYERS, HEADS, HEAD_DIM = 32, 2, 2, 32  # vLLM's CPU backend wants blocks of 32 tokens
-BLOCK_BYTES = BLOCK * LAYERS * 2 * HEADS * HEAD_DIM * 2
+# On a GPU sums are taken in another order in another batch: in 32 bits that changes no answer.
+DTYPE, ITEM_BYTES = ("float32", 4) if ON_GPU else ("bfloat16", 2)
+BLOCK_BYTES = BLOCK * LAYERS * 2 * HEADS * HEAD_DIM * ITEM_BYTES
 PLACE_BYTES = (BLOCK_BYTES + 4095) // 4096 * 4096
 ANSWER = 8
 GROUPS, PER_GROUP = 8, 4
@@ -70,10 +73,13 @@ def engine(model, disk, options):
         extra = {"spec_name": "QuireOffloadingSpec", "spec_module_path": "quire.vllm.offload", "cpu_bytes_to_use": 50 * BLOCK_BYTES,
                  "disk_path": str(disk), "disk_bytes_to_use": options.budget}  # fmt: skip
         config = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+    # The back end that takes blocks of 32 and 32 bits, and layers as PyTorch computes them.
+    gpu = {"attention_backend": "TRITON_ATTN", "compilation_config": {"custom_ops": ["none"]}, "gpu_memory_utilization": 0.2}
     # Of the KV cache a quarter of the prompts' blocks: most of what is asked again has left it.
-    return LLM(model=str(model), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, max_model_len=1024, max_num_seqs=4,
+    return LLM(model=str(model), skip_tokenizer_init=True, dtype=DTYPE, enforce_eager=True, max_model_len=1024, max_num_seqs=4,
                block_size=BLOCK, num_gpu_blocks_override=75, kv_transfer_config=config, disable_log_stats=True, seed=0,
-               enable_prefix_caching=disk is not None, tensor_parallel_size=options.ranks)  # fmt: skip
+               enable_prefix_caching=disk is not None, tensor_parallel_size=options.ranks,
+               **(gpu if ON_GPU else {}))  # fmt: skip
 
 
 def answers_of(llm, prompts):
@@ -136,7 +142,9 @@ def flip(disk, count, rng):
     held = [place for place in range((len(table) - 8192) // 128) if any(table[8192 + place * 128 : 8320 + place * 128])]
     for _ in range(count if held else 0):
         place = rng.choice(held)
-        name, at = rng.choice([("quire-table", 8192 + place * 128 + rng.randrange(128))] + 4 * [("quire-blocks", place * PLACE_BYTES + rng.randrange(BLOCK_BYTES))])
+        name, at = rng.choice(
+            [("quire-table", 8192 + place * 128 + rng.randrange(128))] + 4 * [("quire-blocks", place * PLACE_BYTES + rng.randrange(BLOCK_BYTES))]
+        )
         with open(disk / name, "r+b") as file:
             file.seek(at)
             old = file.read(1)
@@ -155,6 +163,7 @@ def main():
     parser.add_argument("--kill-within", type=float, default=0.0, help="seconds; 0: engines come to their end, and are killed there")
     parser.add_argument("--budget-blocks", type=int, default=600)
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     options.budget = options.budget_blocks * (PLACE_BYTES + 128) + 65536
     import vllm.entrypoints.llm  # noqa: F401, once for all that are forked

@@ -1,4 +1,4 @@
-"""quire.vllm.offload for vLLM 0.32.0: its CPUOffloadingSpec on CPU, with a folder below host memory.
+"""quire.vllm.offload for vLLM 0.32.0: its CPUOffloadingSpec, with a folder below host memory.
 
 vLLM calls the manager on its engine's thread and the worker in its workers. The manager never waits for the disk, and what it has called a
 HIT is in host memory. The spec is not told vLLM's whole configuration, and the worker can ask for it: so that one writes it beside its memory.
@@ -9,6 +9,7 @@ import os
 from collections import defaultdict
 
 import numpy as np
+import torch
 from vllm.config import get_current_vllm_config
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.platforms import current_platform
@@ -27,7 +28,7 @@ from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 
-from quire._core import TieredOffload
+from quire._core import TieredOffload, mark_written
 from quire.vllm._fingerprint import combined, configuration
 from quire.vllm._host_region import HostRegion
 from quire.vllm._offload_pages import copier_of, page_layout
@@ -171,8 +172,62 @@ class HostCopyWorker(OffloadingWorker):
         self.copier.wait(list(job_ids))
 
 
+class DeviceCopyWorker(OffloadingWorker):
+    """Where the KV cache is a device's: vLLM's handlers copy, into our memory, and tell of what is over."""
+
+    def __init__(self, kv_caches, region, blocks_per_chunk):
+        from vllm.v1.kv_offload.cpu.gpu_worker import SingleDirectionOffloadingHandler
+        from vllm.v1.kv_offload.cpu.host_register import host_register
+
+        common = {
+            "blocks_per_chunk": blocks_per_chunk,
+            "layer_refs_per_group": kv_caches.group_data_refs,
+            # Without it copies are right as well, and slower.
+            "host_memory_is_pinned": host_register(region.address, region.num_bytes),
+        }
+        self._written, self._marks = region.written, {}
+        self._is_pinned_at = region.address if common["host_memory_is_pinned"] else None
+        self._store, self._load = (
+            SingleDirectionOffloadingHandler(
+                gpu_tensors=[cache.tensor.view(torch.int8).view(-1, cache.page_size_bytes) for cache in kv_caches.tensors],
+                cpu_tensors=[torch.from_numpy(memory.view(np.int8)) for memory in region.tensors],
+                gpu_to_cpu=gpu_to_cpu,
+                **common,
+            )
+            for gpu_to_cpu in (True, False)
+        )
+
+    def submit_store(self, job_id, src_spec, dst_spec):
+        if isinstance(dst_spec, NumberedSpec):
+            self._marks[job_id] = (dst_spec.block_ids.tolist(), dst_spec.numbers)
+        return self._store.transfer_async(job_id, src_spec, dst_spec)
+
+    def submit_load(self, job_id, src_spec, dst_spec):
+        return self._load.transfer_async(job_id, src_spec, dst_spec)
+
+    def get_finished(self):
+        stored = self._store.get_finished()
+        for result in stored:
+            if result.job_id in self._marks:
+                mark_written(self._written, *self._marks.pop(result.job_id))
+        return stored + self._load.get_finished()
+
+    def wait(self, job_ids):
+        self._store.wait(job_ids)
+        self._load.wait(job_ids)
+
+    def shutdown(self):
+        from vllm.v1.kv_offload.cpu.host_register import host_unregister
+
+        self._store.shutdown()
+        self._load.shutdown()
+        if self._is_pinned_at is not None:
+            host_unregister(self._is_pinned_at)
+            self._is_pinned_at = None
+
+
 class QuireOffloadingSpec(CPUOffloadingSpec):
-    """vLLM's CPU tier on CPU, and a folder below it."""
+    """vLLM's CPU tier with a folder below it, on GPUs and on CPU."""
 
     @classmethod
     def build_metric_definitions(cls, extra_config):
@@ -230,8 +285,12 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
 
     def get_worker(self, kv_caches):
         if self._worker is None:
-            if current_platform.is_cuda_alike() or current_platform.is_xpu():
-                raise ValueError("spec_name: under this vLLM QuireOffloadingSpec serves CPU; on a GPU take TieringOffloadingSpec, or vLLM 0.19.0")
+            is_device = current_platform.is_cuda_alike() or current_platform.is_xpu()
+            if is_device and not self.extra_config.get("try_on_gpu"):
+                raise ValueError(
+                    'spec_name: under this vLLM QuireOffloadingSpec has not been tried on a GPU; try it with "try_on_gpu": true, '
+                    "or take vLLM 0.19.0, with which it has, or TieringOffloadingSpec"
+                )
             vllm_config = get_current_vllm_config()
             check_names(vllm_config)
             parts = [page_layout(kv_caches), str(self.config.kv_cache_layout)]
@@ -246,5 +305,8 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
                 " ".join(parts),
                 is_shared=True,
             )
-            self._worker = HostCopyWorker(copier_of(kv_caches, region), self.blocks_per_chunk)
+            if is_device:
+                self._worker = DeviceCopyWorker(kv_caches, region, self.blocks_per_chunk)
+            else:
+                self._worker = HostCopyWorker(copier_of(kv_caches, region), self.blocks_per_chunk)
         return self._worker
