@@ -5,7 +5,7 @@ is walked: by the hashes of strings and by the table that names met. quire ends 
 that set has them. Here vLLM does so too. Nothing else is changed: who ends, in which step, and what each end does.
 """
 
-from vllm.v1.core.sched.scheduler import Scheduler
+import functools
 
 
 def _ordered(scheduler, names: set) -> list:
@@ -20,12 +20,14 @@ def _grammar_failed(request) -> bool:
     return structured is not None and isinstance(structured.grammar, Exception)
 
 
-def install() -> None:
-    finish = Scheduler.finish_requests
+@functools.cache
+def install(stock: type) -> None:
+    """`stock`: vLLM's Scheduler, from which its AsyncScheduler derives."""
+    finish = stock.finish_requests
 
     def finish_requests(self, request_ids, finished_status):
         if not isinstance(request_ids, set):  # only update_from_output() gives one
             return finish(self, request_ids, finished_status)
         return [request for name in _ordered(self, request_ids) for request in finish(self, name, finished_status)]
 
-    Scheduler.finish_requests = finish_requests
+    stock.finish_requests = finish_requests

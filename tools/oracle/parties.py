@@ -337,11 +337,9 @@ def install_once() -> None:
     ECConnectorFactory.register_connector("ScriptedEncoderConnector", __name__, "ScriptedEncoderConnector")
     EventPublisherFactory.register_publisher("scripted", Publisher)
     if versions.IS_NEWER:
-        from . import orders
         from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 
         register_all_kvcache_specs(None)
-        orders.install()
     else:
         from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader
 
