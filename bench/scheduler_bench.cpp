@@ -1,8 +1,9 @@
 // What the scheduler itself costs: nanoseconds of wall time per running request and decode step (schedule and apply, one output token
 // each).
 //
-//   scheduler_bench [RUNNING...]
+//   scheduler_bench [--vllm 0.32.0] [RUNNING...]
 //
+// With --vllm the core decides as that version does; "as vLLM" it then counts no common prefix, which that version does not either.
 // "as vLLM" does the work that vLLM's scheduler does by default: statistics of every step, the common prefix of the running requests,
 // blocks named by SHA-256 over Python's pickle. "lean" is what `quire serve` runs: none of the two, and names in our own encoding. Both get
 // prompts of 128 tokens and as many steps (whole blocks of them) as bench/vllm_scheduler.py gives vLLM.
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "quire/core.h"
@@ -24,6 +26,7 @@ constexpr std::uint32_t kPromptTokens = 128, kBlockSize = 16, kRounds = 11;
 struct Work {
   bool as_vllm;
   std::uint32_t num_requests, num_steps;
+  DecisionProfile decisions = DecisionProfile::vllm_0_19;
 };
 
 // ns per running request.
@@ -39,6 +42,7 @@ struct Figures {
 
 CoreConfig make_config(const Work& work) {
   CoreConfig config;
+  config.decisions = work.decisions;
   config.scheduler.max_num_seqs = work.num_requests;
   config.scheduler.max_num_waiting = work.num_requests;
   config.scheduler.max_num_batched_tokens = std::max(8192U, work.num_requests);
@@ -46,7 +50,8 @@ CoreConfig make_config(const Work& work) {
   config.scheduler.async_scheduling = false;
   config.scheduler.admit_oversized = true;  // max_tokens may exceed the cache, as with vLLM
   config.block_size = kBlockSize;
-  config.report.log_stats = config.report.count_common_prefix = work.as_vllm;
+  config.report.log_stats = work.as_vllm;
+  config.report.count_common_prefix = work.as_vllm && work.decisions == DecisionProfile::vllm_0_19;
   config.prefix_cache.hash = work.as_vllm ? HashAlgorithm::sha256 : HashAlgorithm::canonical;
   config.kv.num_blocks = work.num_requests * (kPromptTokens + work.num_steps + 100) / kBlockSize + 64;
   config.kv.groups.push_back({.layer_names = {}, .spec = FullAttentionSpec{}, .layer_specs = {}});
@@ -150,7 +155,18 @@ double measure_fork(std::uint32_t num_tokens) {
 
 int main(int argc, char** argv) {
   std::vector<std::uint32_t> counts;
-  for (int i = 1; i < argc; ++i) counts.push_back(static_cast<std::uint32_t>(std::strtoul(argv[i], nullptr, 10)));
+  DecisionProfile decisions = DecisionProfile::vllm_0_19;
+  int first = 1;
+  if (argc > 2 && std::string_view(argv[1]) == "--vllm") {
+    const std::string_view version = argv[2];
+    if (version != "0.19.0" && version != "0.32.0") {
+      fmt::print(stderr, "--vllm: there are no decisions of '{}'; give 0.19.0 or 0.32.0\n", version);
+      return 2;
+    }
+    if (version == "0.32.0") decisions = DecisionProfile::vllm_0_32;
+    first = 3;
+  }
+  for (int i = first; i < argc; ++i) counts.push_back(static_cast<std::uint32_t>(std::strtoul(argv[i], nullptr, 10)));
   if (counts.empty()) counts = {1, 8, 64, 256, 1024};
   if (std::ranges::find(counts, 0U) != counts.end()) {
     fmt::print(stderr, "running: 0 requests cannot be measured; give positive numbers\n");
@@ -160,7 +176,7 @@ int main(int argc, char** argv) {
   fmt::print("{:>7}  {:>12} {:>12}  {:>12} {:>12}\n", "running", "as vLLM", "whole block", "lean", "whole block");
   for (const std::uint32_t count : counts) {
     const std::uint32_t num_steps = count < 1024 ? 304 : 152;
-    const Figures full = measure({true, count, num_steps}), lean = measure({false, count, num_steps});
+    const Figures full = measure({true, count, num_steps, decisions}), lean = measure({false, count, num_steps, decisions});
     fmt::print("{:7}  {:12.1f} {:12.1f}  {:12.1f} {:12.1f}\n", count, full.step, full.block, lean.step, lean.block);
   }
   fmt::print("fork of a request of 8000 tokens: {:.1f} us\n", measure_fork(8000));

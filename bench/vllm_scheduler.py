@@ -23,6 +23,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("PYTHONHASHSEED", "0")
 
 import torch  # noqa: E402
+import vllm  # noqa: E402
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig  # noqa: E402
 from vllm.sampling_params import SamplingParams  # noqa: E402
 from vllm.utils.hashing import sha256  # noqa: E402
@@ -36,6 +37,7 @@ from vllm.v1.structured_output import StructuredOutputManager  # noqa: E402
 
 import quire.vllm  # noqa: E402
 
+VERSION = vllm.__version__.split("+")[0]
 PROMPT = 128
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
@@ -141,8 +143,9 @@ def compare(model, num, steps, is_async):
 
 def native_figures(binary, num):
     """[[step, block] with vLLM's work, [step, block] lean], µs per request, of the C++ benchmark's sync decode steps."""
-    text = subprocess.run([binary, str(num)], capture_output=True, text=True, check=True).stdout
-    figures = [float(field) / 1000 for field in text.splitlines()[-1].split()[1:]]
+    text = subprocess.run([binary, "--vllm", VERSION, str(num)], capture_output=True, text=True, check=True).stdout
+    (row,) = (line.split() for line in text.splitlines() if line.split()[0] == str(num))
+    figures = [float(field) / 1000 for field in row[1:]]
     return [figures[:2], figures[2:]]
 
 
@@ -165,7 +168,7 @@ def main():
     names = ["vLLM", "quire.vllm", *(["native", "lean"] if arguments.native else [])]
     with tempfile.TemporaryDirectory() as model:
         (Path(model) / "config.json").write_text(json.dumps(MODEL))
-        print("decode step, schedule + update_from_output (native: schedule + apply), µs of wall time per running request")
+        print(f"vLLM {VERSION}: decode step, schedule + update_from_output (native: schedule + apply), µs of wall time per running request")
         print("median step (per step over 16 steps, in which each request fills one block), vLLM's over it")
         print("lean: no statistics, no common prefix, names in our encoding")
         print(f"{'':6}{'running':>8}" + "".join(f"{name:>26}" for name in names))

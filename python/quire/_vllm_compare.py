@@ -126,14 +126,14 @@ def outputs(by_client: dict, decided: bool = False) -> list:
     """What update_from_output returned: EngineCoreOutputs per client, in the dict's order. `decided`: without what the clock, chance and the
     workers say, in which two schedulers of one process differ.
     """
-    items = _clients_in_order(by_client)
+    items = _clients_in_order(by_client) if decided else list(by_client.items())
     told = [stats(core.scheduler_stats, decided) for _, core in items]
     if items != list(by_client.items()):  # whoever came first has them
         told.sort(key=lambda value: value is None)
     return [
         (
             client,
-            [_output(output, decided) for output in _in_order(core.outputs)],
+            [_output(output, decided) for output in (_in_order(core.outputs) if decided else core.outputs)],
             value,
             None if decided else core.timestamp,
             None if core.finished_requests is None else set(core.finished_requests),

@@ -285,6 +285,12 @@ cmd_bench() {
   [ $# -gt 0 ] && shift
   case "$name" in
     kernel | scheduler | trace | journal | watch | curve_cost | tier | ledger | steps)
+      if [ "$name" = scheduler ] && [ "${1:-}" = --vllm ]; then
+        use_oracle "${2:?--vllm needs a version}"
+        shift 2
+        need_oracle
+        QUIRE_VLLM_PYTHON="$ORACLE/bin/python"
+      fi
       CMAKE_FLAGS=(-DQUIRE_BUILD_BENCH=ON)
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
       configure_and_build release "${name}_bench"

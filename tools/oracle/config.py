@@ -23,7 +23,7 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
 )
 
-from . import versions
+from . import orders, versions
 from .parties import GrammarManager, NewerGrammarManager, Registry, transfer_config
 
 
@@ -231,6 +231,8 @@ def stock_scheduler(arguments: dict):
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
 
+    if versions.IS_NEWER:
+        orders.install(Scheduler)
     scheduler_config = arguments["vllm_config"].scheduler_config
     is_async = scheduler_config.async_scheduling
     if scheduler_config.policy == "continuum":

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check_range.h"
 #include "core/kv/hash/hash_function.h"
@@ -55,9 +56,43 @@ Result<void> check_ranges(const CoreConfig& config) {
   return {};
 }
 
+// Options that only the rules of vLLM 0.32.0 read: elsewhere they would do nothing, and nobody would know.
+Result<void> check_unread(const CoreConfig& config) {
+  const NewerOptions& newer = config.newer;
+  const CoreConfig defaults;
+  const std::pair<const char*, bool> given[] = {
+      {"newer.max_num_active_seqs", newer.max_num_active_seqs != 0},
+      {"newer.num_watermark_blocks", newer.num_watermark_blocks != 0},
+      {"newer.shared_prefill_tokens", newer.shared_prefill_tokens != 0},
+      {"newer.defer_block_free", newer.defer_block_free},
+      {"newer.drop_undelivered", newer.drop_undelivered},
+      {"max_in_flight_tokens", config.scheduler.max_in_flight_tokens != 0},
+      {"prefix_cache.retention_interval", config.prefix_cache.retention_interval != defaults.prefix_cache.retention_interval}};
+  for (const auto& [field, is_given] : given)
+    if (is_given)
+      return fail(ErrorCode::invalid_argument, field, "has no meaning under the decisions of vLLM 0.19.0",
+                  "leave it out, or decide as vLLM 0.32.0 does");
+  return {};
+}
+
+Result<void> check_newer(const CoreConfig& config) {
+  const NewerOptions& newer = config.newer;
+  for (const auto& result : {check_range("newer.max_num_active_seqs", newer.max_num_active_seqs, 0, config.scheduler.max_num_seqs),
+                             check_range("newer.num_watermark_blocks", newer.num_watermark_blocks, 0, config.kv.num_blocks - 1),
+                             check_count("newer.shared_prefill_tokens", newer.shared_prefill_tokens, 0)}) {
+    if (!result) return result;
+  }
+  const std::int64_t interval = config.prefix_cache.retention_interval;
+  if (interval < -1 || interval > kMaxCount || (interval > 0 && interval % config.block_size != 0))
+    return fail(ErrorCode::invalid_argument, "prefix_cache.retention_interval", fmt::format("is {}", interval),
+                fmt::format("give a multiple of {} tokens up to {}, or -1 for none", config.block_size, kMaxCount));
+  return {};
+}
+
 // What the rules of vLLM 0.32.0 are not written down for.
 Result<void> check_decisions(const CoreConfig& config) {
-  if (config.decisions == DecisionProfile::vllm_0_19) return {};
+  if (config.decisions == DecisionProfile::vllm_0_19) return check_unread(config);
+  if (auto valid = check_newer(config); !valid) return valid;
   const auto refuse = [](const char* field, const char* what) {
     return fail(ErrorCode::unsupported, field, fmt::format("{} under the decisions of vLLM 0.32.0", what), "use those of vLLM 0.19.0");
   };

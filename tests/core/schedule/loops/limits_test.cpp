@@ -75,6 +75,63 @@ TEST(Limits, OfSharesTimesAndStepsWithoutChunks) {
   EXPECT_EQ(unchunked(99, true), "");
 }
 
+using Change = std::function<void(CoreConfig&)>;
+
+struct NewerOption {
+  const char* field;
+  Change give, most, beyond;  // any value, the last one that is taken, and the first that is not, where there are such
+};
+
+const NewerOption kNewerOptions[] = {
+    {"newer.max_num_active_seqs", [](CoreConfig& c) { c.newer.max_num_active_seqs = 1; },
+     [](CoreConfig& c) { c.newer.max_num_active_seqs = c.scheduler.max_num_seqs; },
+     [](CoreConfig& c) { c.newer.max_num_active_seqs = c.scheduler.max_num_seqs + 1; }},
+    {"newer.num_watermark_blocks", [](CoreConfig& c) { c.newer.num_watermark_blocks = 1; },
+     [](CoreConfig& c) { c.newer.num_watermark_blocks = c.kv.num_blocks - 1; },
+     [](CoreConfig& c) { c.newer.num_watermark_blocks = c.kv.num_blocks; }},
+    {"newer.shared_prefill_tokens", [](CoreConfig& c) { c.newer.shared_prefill_tokens = 1; },
+     [](CoreConfig& c) { c.newer.shared_prefill_tokens = kMaxCount; },
+     [](CoreConfig& c) { c.newer.shared_prefill_tokens = kMaxCount + 1; }},
+    {"newer.defer_block_free", [](CoreConfig& c) { c.newer.defer_block_free = true; }, {}, {}},
+    {"newer.drop_undelivered", [](CoreConfig& c) { c.newer.drop_undelivered = true; }, {}, {}},
+    {"max_in_flight_tokens",
+     [](CoreConfig& c) { c.scheduler.max_in_flight_tokens = 1; },
+     [](CoreConfig& c) { c.scheduler.max_in_flight_tokens = UINT32_MAX; },
+     {}},
+    {"prefix_cache.retention_interval", [](CoreConfig& c) { c.prefix_cache.retention_interval = c.block_size; },
+     [](CoreConfig& c) { c.prefix_cache.retention_interval = kMaxCount; },
+     [](CoreConfig& c) { c.prefix_cache.retention_interval = std::int64_t{kMaxCount} + c.block_size; }},
+};
+
+TEST(Limits, WhatOnlyTheNewerDecisionsReadIsRefusedUnderTheOlder) {
+  for (const NewerOption& option : kNewerOptions) {
+    CoreConfig config = sync_config();
+    option.give(config);
+    const auto valid = config.validate();
+    ASSERT_FALSE(valid) << option.field;
+    EXPECT_EQ(valid.error().field, option.field);
+    EXPECT_EQ(valid.error().remedy, "leave it out, or decide as vLLM 0.32.0 does");
+  }
+}
+
+TEST(Limits, OfTheNewerOptions) {
+  const auto refused_newer = [](const Change& change) {
+    return refused([&](CoreConfig& c) {
+      c.decisions = DecisionProfile::vllm_0_32;
+      change(c);
+    });
+  };
+  for (const NewerOption& option : kNewerOptions) {
+    EXPECT_EQ(refused_newer(option.give), "") << option.field;
+    if (option.most) EXPECT_EQ(refused_newer(option.most), "") << option.field;
+    if (option.beyond) EXPECT_EQ(refused_newer(option.beyond), option.field);
+  }
+  for (const std::int64_t interval : {-2, 1, 6})
+    EXPECT_EQ(refused_newer([&](CoreConfig& c) { c.prefix_cache.retention_interval = interval; }), "prefix_cache.retention_interval");
+  for (const std::int64_t interval : {-1, 0, 4, 8})
+    EXPECT_EQ(refused_newer([&](CoreConfig& c) { c.prefix_cache.retention_interval = interval; }), "") << interval;
+}
+
 // The field that the error names; empty: taken.
 std::string refused(const CoreConfig& config, const std::function<void(NewRequest&)>& change, std::size_t num_prompt_tokens = 8) {
   const Tokens prompt(num_prompt_tokens, 7);

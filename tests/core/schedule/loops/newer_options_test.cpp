@@ -1,0 +1,92 @@
+// Each of NewerOptions, in its smallest case: with it and without.
+#include "core/schedule/core_driver.h"
+
+namespace quire::test {
+namespace {
+
+CoreConfig with(const NewerOptions& options, CoreConfig config = sync_config()) {
+  config.decisions = DecisionProfile::vllm_0_32;
+  config.newer = options;
+  return config;
+}
+
+TEST(NewerOptions, FewerRunThanABatchHasRows) {
+  for (const std::uint32_t most : {0U, 1U}) {
+    CoreDriver d(with({.max_num_active_seqs = most}));
+    d.add(1, 8, 4);
+    d.add(2, 8, 4);
+    d.step();
+    EXPECT_EQ(d.scheduled(2), most == 0 ? 8U : 0U);
+  }
+}
+
+TEST(NewerOptions, AnAdmissionLeavesBlocksFreeIfSomebodyRuns) {
+  for (const std::uint32_t num_left : {3U, 4U}) {
+    CoreDriver d(with({.num_watermark_blocks = num_left}, sync_config(9)));
+    d.add(1, 12, 4);  // three of eight
+    d.add(2, 8, 4);
+    d.step();
+    EXPECT_EQ(d.scheduled(1), 12U);
+    EXPECT_EQ(d.scheduled(2), num_left == 3 ? 8U : 0U) << "it would leave three";
+  }
+  CoreDriver alone(with({.num_watermark_blocks = 8}, sync_config(9)));
+  alone.add(1, 12, 4);
+  alone.step();
+  EXPECT_EQ(alone.scheduled(1), 12U);
+}
+
+TEST(NewerOptions, TheThresholdDoesNotBindBelowAnEvenShare) {
+  for (const std::uint32_t shared : {0U, 30U}) {
+    CoreConfig config = with({.shared_prefill_tokens = shared});
+    config.scheduler.long_prefill_token_threshold = 4;
+    CoreDriver d(config);
+    for (std::uint64_t id = 1; id <= 3; ++id) d.add(id, 20, 4);
+    d.step();
+    for (std::uint64_t id = 1; id <= 3; ++id) EXPECT_EQ(d.scheduled(id), shared == 0 ? 4U : 10U);
+  }
+}
+
+TEST(NewerOptions, FreedBlocksWaitForTheStepsThatMayWriteToThem) {
+  for (const bool defers : {false, true}) {
+    CoreDriver d(with({.defer_block_free = defers}, async_config(12)));
+    d.add(1, 8, 8);
+    d.plan();
+    d.plan();
+    d.core->finish(RequestId{1}, RequestStatus::finished_aborted, {.now = 9.0});
+    EXPECT_EQ(d.snapshot().free_blocks.size(), defers ? 8U : 11U);
+    d.apply();
+    EXPECT_EQ(d.snapshot().free_blocks.size(), defers ? 8U : 11U) << "the second one is under way";
+    d.apply();
+    EXPECT_EQ(d.snapshot().free_blocks.size(), 11U);
+  }
+}
+
+TEST(NewerOptions, NobodyIsPreemptedWhoseBlocksWouldWait) {
+  for (const bool defers : {false, true}) {
+    CoreDriver d(with({.defer_block_free = defers}, async_config(6)));
+    d.add(1, 8, 6);
+    d.add(2, 8, 6);
+    d.plan();  // two blocks each
+    d.plan();  // the first takes the last one
+    EXPECT_EQ(d.view(2).status, defers ? RequestStatus::running : RequestStatus::preempted);
+    d.apply();
+    d.apply();
+  }
+}
+
+TEST(NewerOptions, WhatIsInFlightIsDroppedWhereBlocksAreToBeHandedOver) {
+  for (const bool drops : {false, true}) {
+    CoreDriver d(with({.drop_undelivered = drops}, async_config(6)));
+    d.add(1, 8, 6);
+    d.add(2, 8, 6);
+    d.plan();
+    d.plan();
+    ASSERT_EQ(d.view(2).status, RequestStatus::preempted);
+    EXPECT_EQ(d.apply().updates.size(), drops ? 1U : 2U);
+    EXPECT_EQ(d.outputs(2).size(), drops ? 0U : 1U);
+    d.apply();
+  }
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,193 @@
+// Each rule in which vLLM 0.32.0 speaks with a connector otherwise than 0.19.0, in its smallest case.
+#include "core/connect/grouped_config.h"
+#include "core/schedule/core_driver.h"
+#include "support/scripted_connector.h"
+
+namespace quire::test {
+namespace {
+
+using RequestIds = std::vector<RequestId>;
+
+constexpr auto kOlder = DecisionProfile::vllm_0_19, kNewer = DecisionProfile::vllm_0_32;
+
+CoreConfig deciding(DecisionProfile profile, CoreConfig config = sync_config()) {
+  config.decisions = profile;
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  return config;
+}
+
+StepResult reported(const std::vector<BlockId>& invalid, const RequestIds& received = {}) {
+  return {.step = {}, .has_connector_output = true, .finished_receiving = received, .invalid_blocks = invalid};
+}
+
+Ids blocks_of(const CoreDriver& d, std::uint64_t id, std::uint32_t group) {
+  Ids ids;
+  for (const BlockId block : d.core->blocks(RequestId{id}, group)) ids.push_back(block.value);
+  return ids;
+}
+
+TEST(NewerLoads, OneThatIsAwaitedBeginsOnlyBesideWhatPromptsStillNeed) {
+  for (const auto profile : {kOlder, kNewer}) {
+    ScriptedConnector connector;
+    connector.matches[RequestId{2}] = {.num_tokens = 16, .load_async = true};
+    CoreConfig config = deciding(profile, sync_config(12));
+    config.scheduler.long_prefill_token_threshold = 8;
+    CoreDriver d(config, {.connector = &connector});
+    d.add(1, 32, 1);  // two blocks in this step, and six to come
+    d.add(2, 18, 4);
+    d.step();
+    EXPECT_EQ(d.view(2).status, profile == kOlder ? RequestStatus::waiting_for_remote_kv : RequestStatus::waiting) << "nine are free";
+    for (int i = 0; i < 3; ++i) d.step();
+    d.step();
+    EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_remote_kv) << "the other one has ended";
+  }
+}
+
+TEST(NewerLoads, AStepWithDraftsIsLeftRoomToo) {
+  for (const std::uint32_t num_blocks : {9U, 10U}) {
+    ScriptedConnector connector;
+    connector.matches[RequestId{2}] = {.num_tokens = 16, .load_async = true};
+    CoreConfig config = deciding(kNewer, sync_config(num_blocks));
+    config.speculation.num_spec_tokens = 3;
+    config.scheduler.reserve_full_isl = false;
+    CoreDriver d(config, {.connector = &connector});
+    d.add(1, 12, 8);
+    d.step();  // its prompt is computed; in the next step it takes its fourth block, and four are to be loaded
+    d.add(2, 18, 4);
+    d.step();
+    EXPECT_EQ(d.view(2).status, num_blocks == 9 ? RequestStatus::waiting : RequestStatus::waiting_for_remote_kv);
+  }
+}
+
+TEST(NewerLoads, WhoDoesNotReadThePrefixCacheLoadsNothing) {
+  for (const auto profile : {kOlder, kNewer}) {
+    ScriptedConnector connector;
+    connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
+    CoreDriver d(deciding(profile), {.connector = &connector});
+    const Tokens prompt = CoreDriver::prompt(1, 10);
+    NewRequest request = CoreDriver::request(1, prompt, 4);
+    request.skip_reading_prefix_cache = true;
+    d.add(request);
+    d.plan();
+    EXPECT_EQ(d.scheduled(1), profile == kOlder ? 2U : 10U);
+    EXPECT_EQ(connector.log.at(0), "match 1 local=0") << "the connector is asked all the same";
+    d.apply();
+  }
+}
+
+TEST(NewerLoads, AnAnswerThatIsNotThereYetHoldsBackNobodyWhoLoadsNothing) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{1}] = {.num_tokens = std::nullopt, .load_async = false};
+  CoreDriver d(deciding(kNewer), {.connector = &connector});
+  const Tokens prompt = CoreDriver::prompt(1, 10);
+  NewRequest request = CoreDriver::request(1, prompt, 4);
+  request.skip_reading_prefix_cache = true;
+  d.add(request);
+  d.step();
+  EXPECT_EQ(d.scheduled(1), 10U);
+}
+
+TEST(NewerLoads, WhatWasFoundIsToldWhateverBecameOfTheLoad) {
+  for (const auto profile : {kOlder, kNewer}) {
+    ScriptedConnector connector;
+    connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
+    CoreDriver d(deciding(profile), {.connector = &connector});
+    d.add(1, 10, 4);
+    d.plan();
+    d.apply({}, reported({d.blocks(1).at(1)}));
+    EXPECT_EQ(d.view(1).num_computed_tokens, 4);
+    EXPECT_EQ(d.step().updates.at(0).num_external_computed_tokens, profile == kOlder ? 4 : 8);
+  }
+}
+
+TEST(NewerLoads, OfALoadThatFailedInPartATokenIsLeftToCompute) {
+  ScriptedConnector connector;
+  for (const std::uint64_t id : {2U, 3U}) connector.matches[RequestId{id}] = {.num_tokens = 4, .load_async = true};
+  CoreDriver d(deciding(kNewer), {.connector = &connector});
+  d.add(1, 4, 1);
+  d.plan();
+  const BlockId shared = d.blocks(1).at(0);
+  d.apply();
+  Tokens prompt = CoreDriver::prompt(1, 8);
+  d.add(CoreDriver::request(2, prompt, 4));
+  prompt.back() = 7;
+  d.add(CoreDriver::request(3, prompt, 4));
+  d.plan();
+  ASSERT_EQ(d.blocks(2).at(0), shared);
+  ASSERT_EQ(d.blocks(3).at(0), shared);
+  const RequestIds received = {RequestId{2}, RequestId{3}};
+  d.apply({}, reported({shared}, received));
+  EXPECT_EQ(d.view(3).num_computed_tokens, 8) << "the other one computes the shared block again";
+  d.plan();
+  EXPECT_EQ(d.scheduled(3), 1U) << "there must be something to sample from";
+  d.apply();
+}
+
+TEST(NewerLoads, AtItsEndBlocksAreShownAsFarAsTheirTokensAreComputed) {
+  for (const auto profile : {kOlder, kNewer}) {
+    ScriptedConnector connector;
+    CoreConfig config = deciding(profile);
+    config.speculation.num_lookahead_tokens = 4;
+    CoreDriver d(config, {.connector = &connector});
+    d.add(1, 8, 2);
+    d.step();
+    connector.log.clear();
+    d.step();
+    EXPECT_EQ(connector.log.at(1), profile == kOlder ? "finished 1 status=7 blocks=[1 2 3 4]" : "finished 1 status=7 blocks=[1 2 3]");
+  }
+}
+
+TEST(NewerLoads, AtItsEndAWindowIsShownAsOfResultsThatHaveCome) {
+  for (const auto profile : {kOlder, kNewer}) {
+    ScriptedConnector connector;
+    CoreConfig config = deciding(profile, async_config());
+    config.kv.groups = cache_groups_of({4});
+    CoreDriver d(config, {.connector = &connector});
+    d.add(1, 10, 8);
+    d.step();
+    d.plan();  // the eleventh token is in flight: behind it the window has passed two blocks, before it one
+    connector.log.clear();
+    d.core->finish(RequestId{1}, RequestStatus::finished_aborted, {.now = 9.0});
+    EXPECT_EQ(connector.log.at(0), profile == kOlder ? "finished 1 status=8 blocks=[0 0 3]" : "finished 1 status=8 blocks=[0 2 3]");
+    d.apply();
+  }
+}
+
+// Both groups have found a block, which nobody holds, and are to load one.
+TEST(NewerLoads, AllGroupsTakeTheirHitsBeforeAnyTakesBlocksForALoad) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{3}] = {.num_tokens = 4, .load_async = true};
+  CoreConfig config = deciding(kNewer, sync_config(5));
+  config.kv.groups = cache_groups_of({0, 6});
+  config.scheduler.reserve_full_isl = false;
+  CoreDriver d(config, {.connector = &connector});
+  d.add(1, 4, 1);
+  d.step();
+  d.add(2, 4, 1);
+  d.step();
+  ASSERT_EQ(d.snapshot().free_blocks, (std::vector<BlockId>{BlockId{1}, BlockId{2}, BlockId{3}, BlockId{4}}));
+  const Tokens prompt = CoreDriver::prompt(1, 9);
+  d.add(CoreDriver::request(3, prompt, 4));
+  d.step();
+  EXPECT_EQ(blocks_of(d, 3, 0), (Ids{1, 3}));
+  EXPECT_EQ(blocks_of(d, 3, 1), (Ids{2, 4})) << "in 0.19.0 the first group takes what the second has found";
+}
+
+TEST(NewerLoads, WhatAWindowHasPassedWithinABlockTakesNone) {
+  for (const auto profile : {kOlder, kNewer}) {
+    ScriptedConnector connector;
+    connector.matches[RequestId{1}] = {.num_tokens = 3, .load_async = false};
+    CoreConfig config = deciding(profile);
+    config.kv.groups = cache_groups_of({0, 1});
+    CoreDriver d(config, {.connector = &connector});
+    d.add(1, 10, 4);
+    d.plan();
+    // Blocks for a load are taken before all others: the window's first one is for the tokens that run.
+    EXPECT_EQ(blocks_of(d, 1, 0), profile == kOlder ? (Ids{1, 3, 4}) : (Ids{1, 2, 3}));
+    EXPECT_EQ(blocks_of(d, 1, 1), profile == kOlder ? (Ids{2, 5, 6}) : (Ids{4, 5, 6}));
+    d.apply();
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
