@@ -272,6 +272,43 @@ class EngineConfig:
     def kv_disk_budget(self, arg: int, /) -> None: ...
 
     @property
+    def kv_remote(self) -> str:
+        """
+        A store that servers share, redis://, rediss:// or unix://; empty: no tier.
+        """
+
+    @kv_remote.setter
+    def kv_remote(self, arg: str, /) -> None: ...
+
+    @property
+    def kv_remote_key(self) -> str:
+        """A file of the bytes that sign its values."""
+
+    @kv_remote_key.setter
+    def kv_remote_key(self, arg: str, /) -> None: ...
+
+    @property
+    def kv_remote_ca(self) -> str:
+        """Certificates to check it against."""
+
+    @kv_remote_ca.setter
+    def kv_remote_ca(self, arg: str, /) -> None: ...
+
+    @property
+    def kv_remote_budget(self) -> int:
+        """Bytes stored there; 0: 16 GiB."""
+
+    @kv_remote_budget.setter
+    def kv_remote_budget(self, arg: int, /) -> None: ...
+
+    @property
+    def kv_remote_ttl(self) -> int:
+        """Seconds until what nobody uses is forgotten."""
+
+    @kv_remote_ttl.setter
+    def kv_remote_ttl(self, arg: int, /) -> None: ...
+
+    @property
     def kv_load_failure_policy(self) -> str:
         """What becomes of requests whose blocks could not be loaded."""
 

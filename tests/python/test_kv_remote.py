@@ -85,6 +85,25 @@ def test_a_server_finds_what_it_left_and_memory_stands_above(wanted):
         assert loaded > 100 * len(TOPICS) / 2, "the second run begins with what the first has stored"
 
 
+def test_engines_in_python_share_one():
+    quire = pytest.importorskip("quire.engine", reason="the Python package has no engine: ./dev build")
+    options = {"kv_cache_memory": "64MiB", "max_model_len": 512}
+    story = "Here is all that there is to know about rivers, told slowly and with many examples. " * 8
+    with redis() as port:
+        address = f"redis://127.0.0.1:{port}"
+        with quire.Engine(os.environ["QUIRE_TEST_MODEL"], kv_remote=address, kv_remote_ttl=1000, **options) as first:
+            told = first.generate(story, temperature=0, max_tokens=8)
+            for _ in range(600):
+                if int(cli(port, "dbsize")) >= 8:
+                    break
+                time.sleep(0.05)
+        with quire.Engine(os.environ["QUIRE_TEST_MODEL"], kv_remote=address, kv_remote_budget="1GiB", **options) as second:
+            again = second.generate(story, temperature=0, max_tokens=8)
+    assert again.tokens == told.tokens and again.num_cached_tokens > 100 > told.num_cached_tokens
+    with pytest.raises(ValueError, match="kv_remote: "):
+        quire.Engine(os.environ["QUIRE_TEST_MODEL"], kv_remote="http://127.0.0.1", **options)
+
+
 def test_a_store_that_is_killed_is_left_out_and_taken_back(wanted):
     port = free_port()
     with running(*TINY, "--kv-remote", f"redis://127.0.0.1:{port}") as url:

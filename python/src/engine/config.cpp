@@ -112,6 +112,13 @@ void bind_tiers(Class& c) {
   option(c, "kv_dram", [](EngineConfig& o) -> auto& { return o.kv_dram.bytes; }, "Bytes of host memory for KV blocks; 0: no tier.");
   option(c, "kv_disk", [](EngineConfig& o) -> auto& { return o.kv_disk.folder; }, "A folder for KV blocks; empty: no tier.");
   option(c, "kv_disk_budget", [](EngineConfig& o) -> auto& { return o.kv_disk.budget_bytes; }, "Bytes; 0: a quarter of what is free.");
+  option(
+      c, "kv_remote", [](EngineConfig& o) -> auto& { return o.kv_remote.address; },
+      "A store that servers share, redis://, rediss:// or unix://; empty: no tier.");
+  option(c, "kv_remote_key", [](EngineConfig& o) -> auto& { return o.kv_remote.key_file; }, "A file of the bytes that sign its values.");
+  option(c, "kv_remote_ca", [](EngineConfig& o) -> auto& { return o.kv_remote.ca_file; }, "Certificates to check it against.");
+  option(c, "kv_remote_budget", [](EngineConfig& o) -> auto& { return o.kv_remote.budget_bytes; }, "Bytes stored there; 0: 16 GiB.");
+  option(c, "kv_remote_ttl", [](EngineConfig& o) -> auto& { return o.kv_remote.ttl_s; }, "Seconds until what nobody uses is forgotten.");
   choice(
       c, "kv_load_failure_policy", [](EngineConfig& o) -> auto& { return o.engine.kv_load_failure; }, std::array{"fail", "recompute"},
       "What becomes of requests whose blocks could not be loaded.");

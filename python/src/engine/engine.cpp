@@ -59,7 +59,7 @@ class PyEngine {
     config.engine.model = model;
     Result<std::unique_ptr<Engine>> engine = [&] {
       const nb::gil_scoped_release released;
-      return EngineBuilder(config.engine).kv_dram(config.kv_dram).kv_disk(config.kv_disk).build();
+      return EngineBuilder(config.engine).kv_dram(config.kv_dram).kv_disk(config.kv_disk).kv_remote(config.kv_remote).build();
     }();
     serving_->engine = made_or_raise(std::move(engine));
     const TokenizerSpec& spec = *serving_->engine->model().tokenizer;

@@ -16,6 +16,7 @@ struct EngineConfig {
   EngineOptions engine;
   KvDramOptions kv_dram;
   KvDiskOptions kv_disk;
+  KvRemoteOptions kv_remote;
 };
 
 // Sets the attributes that Python names; TypeError with the name for one that is not there, or of another kind.
