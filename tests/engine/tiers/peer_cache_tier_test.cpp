@@ -54,21 +54,21 @@ std::unique_ptr<Engine> start_cache(const Mode& mode, const CacheEngine& wanted)
 }
 
 // One that nobody listens at.
-std::uint16_t free_port() {
+std::uint16_t free_peer_port() {
   return PeerServer::open({.host = "127.0.0.1", .port = 0, .secret = {}, .engine_id = {}}).value()->port();
 }
 
-KvTierStats tier_of(const Engine& engine) {
+KvTierStats peer_tier_of(const Engine& engine) {
   return engine.stats().kv_tiers.back();
 }
 
-void wait_for_transfers(const Engine& engine) {
+void wait_for_moves(const Engine& engine) {
   while (engine.stats().num_open_transfers > 0 || engine.stats().num_awaiting_transfers > 0)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-void forget_cache(Engine& engine) {
-  wait_for_transfers(engine);
+void forget_own_cache(Engine& engine) {
+  wait_for_moves(engine);
   Answered reset;
   engine.reset_prefix_cache({}, reset.callback());
   EXPECT_TRUE(reset.wait().value());
@@ -78,20 +78,20 @@ class PeerCacheTierTest : public testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, PeerCacheTierTest, testing::ValuesIn(kModes), mode_name);
 
 TEST_P(PeerCacheTierTest, TheFirstRequestOfASecondEngineFindsWhatTheFirstHasComputed) {
-  const std::uint16_t port = free_port();
+  const std::uint16_t port = free_peer_port();
   const auto first = start_cache(GetParam(), {.port = port});
   const auto second = start_cache(GetParam(), {.peers = {port}, .dram_blocks = 0});
   const EngineRequest request = make_request(50, 20), other = make_request(50, 20, 70);
   Collector first_sink, sink;
   expect_equal(first_sink.wait(first->submit(request, first_sink).value()), expected(request));
-  wait_for_transfers(*first);
+  wait_for_moves(*first);
   const Collector::Answer answer = sink.wait(second->submit(request, sink).value());
   expect_equal(answer, expected(request));
   EXPECT_EQ(answer.num_cached_tokens, 48U);
   const Collector::Answer unknown = sink.wait(second->submit(other, sink).value());
   expect_equal(unknown, expected(other));
   EXPECT_EQ(unknown.num_cached_tokens, 0U);
-  const KvTierStats tier = tier_of(*second);
+  const KvTierStats tier = peer_tier_of(*second);
   EXPECT_EQ(tier.name, "peer_cache");
   EXPECT_EQ(tier.tokens_loaded, 48U);
   EXPECT_EQ(tier.num_loaded_blocks, 12U);
@@ -99,16 +99,16 @@ TEST_P(PeerCacheTierTest, TheFirstRequestOfASecondEngineFindsWhatTheFirstHasComp
   EXPECT_EQ(tier.num_asked_blocks, 24U);
   EXPECT_EQ(tier.num_stored_blocks, 0U) << "nothing is put there";
   const auto begin = std::chrono::steady_clock::now();
-  while (tier_of(*first).num_stored_blocks < 12U && std::chrono::steady_clock::now() - begin < std::chrono::seconds(10))
+  while (peer_tier_of(*first).num_stored_blocks < 12U && std::chrono::steady_clock::now() - begin < std::chrono::seconds(10))
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(tier_of(*first).num_stored_blocks, 12U) << "what was given";
+  EXPECT_EQ(peer_tier_of(*first).num_stored_blocks, 12U) << "what was given";
   EXPECT_EQ(first->stop(10.0) + second->stop(10.0), 0U);
 }
 
 // Both ask and give, also with windows; each round is what the other one has computed before.
 TEST_P(PeerCacheTierTest, TokensOfManyAtATimeAreThoseOfOneEngineAlsoOfWindows) {
   for (const std::vector<std::uint32_t>& windows : {std::vector{0U}, std::vector{24U, 24U, 0U}}) {
-    const std::uint16_t ports[] = {free_port(), free_port()};
+    const std::uint16_t ports[] = {free_peer_port(), free_peer_port()};
     std::unique_ptr<Engine> engines[2];
     for (std::size_t i = 0; i < 2; ++i) {
       CacheEngine wanted{.peers = {ports[0], ports[1]}, .port = ports[i]};
@@ -120,27 +120,27 @@ TEST_P(PeerCacheTierTest, TokensOfManyAtATimeAreThoseOfOneEngineAlsoOfWindows) {
     Collector sinks[2];
     for (std::uint64_t round = 0; round < 4; ++round)
       expect_random_answers(*engines[round % 2], sinks[round % 2], 71 + round / 2, test::kSmallRequests);
-    EXPECT_GT(tier_of(*engines[1]).num_loaded_blocks, 50U) << "too little was met";
+    EXPECT_GT(peer_tier_of(*engines[1]).num_loaded_blocks, 50U) << "too little was met";
     for (const std::unique_ptr<Engine>& engine : engines) {
       EXPECT_EQ(engine->stop(60.0), 0U);
       const EngineStats stats = engine->stats();
       EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
-      EXPECT_EQ(tier_of(*engine).num_refused_blocks, 0U);
+      EXPECT_EQ(peer_tier_of(*engine).num_refused_blocks, 0U);
     }
-    EXPECT_EQ(tier_of(*engines[0]).num_stored_blocks, tier_of(*engines[1]).num_loaded_blocks);
-    EXPECT_EQ(tier_of(*engines[1]).num_stored_blocks, tier_of(*engines[0]).num_loaded_blocks);
+    EXPECT_EQ(peer_tier_of(*engines[0]).num_stored_blocks, peer_tier_of(*engines[1]).num_loaded_blocks);
+    EXPECT_EQ(peer_tier_of(*engines[1]).num_stored_blocks, peer_tier_of(*engines[0]).num_loaded_blocks);
   }
 }
 
 TEST_P(PeerCacheTierTest, FaultsOfAnyKindCostNoTokenAndNoTime) {
-  const std::uint16_t port = free_port();
+  const std::uint16_t port = free_peer_port();
   const auto holder = start_cache(GetParam(), {.port = port, .dram_blocks = 2000});
   Random random(5);
   Collector holder_sink;
   for (int i = 0; i < 8; ++i) {
     const EngineRequest request = make_request(static_cast<std::uint32_t>(random.between(20, 90)), 5, static_cast<TokenId>(i * 20));
     holder_sink.wait(holder->submit(request, holder_sink).value());
-    wait_for_transfers(*holder);
+    wait_for_moves(*holder);
     PeerRelay relay(port);
     // Each on its own, for a peer that has failed is not asked for a while.
     const std::uint8_t fingerprint = i % 6 == 5 ? 8 : 7;
@@ -150,8 +150,8 @@ TEST_P(PeerCacheTierTest, FaultsOfAnyKindCostNoTokenAndNoTime) {
     Collector sink;
     const auto begin = std::chrono::steady_clock::now();
     expect_equal(sink.wait(asker->submit(request, sink).value()), expected(request));
-    EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 2.0) << i;
-    if (fingerprint == 8) EXPECT_EQ(tier_of(*asker).num_loaded_blocks, 0U);
+    EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 2.5) << i;
+    if (fingerprint == 8) EXPECT_EQ(peer_tier_of(*asker).num_loaded_blocks, 0U);
     EXPECT_EQ(asker->stop(10.0), 0U);
     const EngineStats stats = asker->stats();
     EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
@@ -160,23 +160,23 @@ TEST_P(PeerCacheTierTest, FaultsOfAnyKindCostNoTokenAndNoTime) {
 }
 
 TEST_P(PeerCacheTierTest, APeerThatIsKilledIsNotWaitedForAndOneThatIsNewIsFound) {
-  const std::uint16_t port = free_port();
+  const std::uint16_t port = free_peer_port();
   auto holder = start_cache(GetParam(), {.port = port});
-  const auto asker = start_cache(GetParam(), {.peers = {port, free_port()}, .dram_blocks = 0});
+  const auto asker = start_cache(GetParam(), {.peers = {port, free_peer_port()}, .dram_blocks = 0});
   const EngineRequest request = make_request(50, 5);
   Collector sink;
   const auto answer = [&] {
-    forget_cache(*asker);
+    forget_own_cache(*asker);
     const auto begin = std::chrono::steady_clock::now();
     const Collector::Answer found = sink.wait(asker->submit(request, sink).value());
-    EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 2.0);
+    EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 2.5);
     expect_equal(found, expected(request));
     return found.num_cached_tokens;
   };
   const auto compute = [&] {
     Collector holder_sink;
     holder_sink.wait(holder->submit(request, holder_sink).value());
-    wait_for_transfers(*holder);
+    wait_for_moves(*holder);
   };
   compute();
   EXPECT_EQ(answer(), 48U);
@@ -193,30 +193,30 @@ TEST_P(PeerCacheTierTest, APeerThatIsKilledIsNotWaitedForAndOneThatIsNewIsFound)
 
 // What a reset or the blocks' owner takes back is given to nobody.
 TEST_P(PeerCacheTierTest, WhatAHolderForgetsIsNotGiven) {
-  const std::uint16_t port = free_port();
+  const std::uint16_t port = free_peer_port();
   const auto holder = start_cache(GetParam(), {.port = port});
   const auto asker = start_cache(GetParam(), {.peers = {port}, .dram_blocks = 0});
   const EngineRequest request = make_request(50, 5);
   Collector holder_sink, sink;
   holder_sink.wait(holder->submit(request, holder_sink).value());
-  wait_for_transfers(*holder);
+  wait_for_moves(*holder);
   Answered reset;
   holder->reset_prefix_cache({.external = true}, reset.callback());
   EXPECT_TRUE(reset.wait().value());
   const Collector::Answer found = sink.wait(asker->submit(request, sink).value());
   expect_equal(found, expected(request));
   EXPECT_EQ(found.num_cached_tokens, 0U);
-  EXPECT_EQ(tier_of(*holder).num_stored_blocks, 0U);
+  EXPECT_EQ(peer_tier_of(*holder).num_stored_blocks, 0U);
   EXPECT_EQ(holder->stop(10.0) + asker->stop(10.0), 0U);
 }
 
 TEST(PeerCacheTier, TellsOfWhatOthersHoldUnderItsMedium) {
-  const std::uint16_t port = free_port();
+  const std::uint16_t port = free_peer_port();
   const auto holder = start_cache(kModes[0], {.port = port});
   Collector holder_sink, sink;
   const EngineRequest request = make_request(50, 1);
   holder_sink.wait(holder->submit(request, holder_sink).value());
-  wait_for_transfers(*holder);
+  wait_for_moves(*holder);
   CoreConfig config = core_config(resolve_options(small_cache(), simulated_model(), {1, 0}).value(), simulated_model());
   config.report.enable_kv_events = true;
   const auto tier =

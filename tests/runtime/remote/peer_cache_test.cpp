@@ -221,9 +221,9 @@ TEST(PeerCache, AStrangerAnotherModelAndNobodyHaveNothingAndCostNoTimeTwice) {
   good.shelf->put(1);
   for (const std::uint16_t bad : {stranger.server->port(), other_model.server->port(), dead}) {
     Asker asker({bad}), both({bad, good.server->port()});
-    EXPECT_LT(seconds_of([&] { EXPECT_FALSE(asker.ask({1}).is_whole); }), 0.4);
+    EXPECT_LT(seconds_of([&] { EXPECT_FALSE(asker.ask({1}).is_whole); }), 1.0);
     EXPECT_NE(asker.cache.last_problem(), "");
-    EXPECT_LT(seconds_of([&] { EXPECT_TRUE(asker.ask({1}).is_whole); }), 0.1) << "nobody is left to ask";
+    EXPECT_LT(seconds_of([&] { EXPECT_TRUE(asker.ask({1}).is_whole); }), 0.25) << "nobody is left to ask";
     EXPECT_EQ(both.num_found({1}), 1U);
     EXPECT_EQ(both.num_loaded({1}), 1U);
   }
@@ -265,10 +265,10 @@ TEST(PeerCache, WhatIsFlippedCutOrStalledAnywhereIsAMissAndNobodyWaitsLong) {
       relay.fault = at < 200 ? fault : RelayFault::none;
       relay.at = at;
       const double asking_s = seconds_of([&] { EXPECT_EQ(asker.num_found(wanted), at < 200 ? 0U : kBlocks) << at; });
-      EXPECT_LT(asking_s, 0.6);
+      EXPECT_LT(asking_s, 1.0);
       relay.fault = fault;
       std::vector<TierOutcome> outcomes;
-      EXPECT_LT(seconds_of([&] { outcomes = asker.load(wanted); }), kShortPatience_s + 0.5) << at;
+      EXPECT_LT(seconds_of([&] { outcomes = asker.load(wanted); }), kShortPatience_s + 1.0) << at;
       EXPECT_NE(outcomes.back(), TierOutcome::done) << at;
       EXPECT_LE(std::ranges::count(outcomes, TierOutcome::refused), 1);
       if (at > 200) EXPECT_EQ(asker.cache.stats().num_loaded, (at - 130) / (kCacheBlock + 41)) << "all that came before it";
