@@ -156,7 +156,7 @@ struct HistogramSnapshot {
 // Of a tier below the KV cache, in host memory (KvDramOptions) or on disk (KvDiskOptions). What it holds has places there, a block of the
 // KV cache in each.
 struct KvTierStats {
-  std::string name;  // "dram", "disk", "remote" or "peer"
+  std::string name;  // "dram", "disk", "peer_cache", "remote" or "peer"
   std::uint64_t budget_bytes = 0, place_bytes = 0;
   std::uint32_t num_places = 0, num_used_places = 0;
   std::uint32_t num_unread_places = 0;    // what earlier processes left there is not known yet
@@ -174,8 +174,8 @@ struct KvTierStats {
   // It fails, hangs or is gone: nothing is loaded, or stored, until a trial succeeds.
   bool loads_left_out = false, stores_left_out = false;
   std::uint64_t num_times_left_out = 0;
-  // Of a store that must be asked what it holds: names that it was asked for and has, questions that were not answered in time, and blocks
-  // that it has forgotten.
+  // Of a store that must be asked what it holds, or of other servers (KvPeerCacheOptions): names that it was asked for and has, questions
+  // that were not answered in time, and blocks that it has forgotten.
   std::uint64_t num_asked_blocks = 0, num_found_blocks = 0, num_late_answers = 0, num_absent_blocks = 0;
   // Of a server that keeps blocks for others (KvPeerOptions): requests whose blocks it keeps; that it has kept; and of these, those that
   // nobody had fetched in time.

@@ -88,6 +88,18 @@ struct KvPeerOptions {
   double lease_s = 60.0;  // how long blocks are kept for a consumer that does not come
 };
 
+// Blocks by their names between servers of the same model (docs/tiers.md): what this one lacks is asked of others, and loaded where they
+// have it and that is faster than computing it. A server that does not answer, or not what it should, has nothing.
+struct KvPeerCacheOptions {
+  std::vector<std::string> peers = {};  // HOST:PORT of each, 16 at most: who is asked; one that is this very server is left out
+  std::string share = {};               // HOST:PORT where this server gives what KvDramOptions hold; empty: nobody is given anything
+  std::string key_file = {};            // as in KvPeerOptions
+  KvTierPolicy policy = KvTierPolicy::measured;
+  bool join_loads = false;  // as in KvDramOptions
+
+  [[nodiscard]] bool is_on() const { return !peers.empty() || !share.empty(); }
+};
+
 // Connectors by name, and policies of tiers. Several connectors are one: all store, and a request loads from the first that has something.
 // Where there are tiers (KvDramOptions, KvDiskOptions, KvRemoteOptions), these come first, as one.
 struct ConnectorChoice {
@@ -109,6 +121,7 @@ struct EngineSeams {
   KvDiskOptions kv_disk = {};
   KvRemoteOptions kv_remote = {};
   KvPeerOptions kv_peer = {};
+  KvPeerCacheOptions kv_peer_cache = {};
   ConnectorChoice choice = {};
 };
 
@@ -154,6 +167,12 @@ class QUIRE_API EngineBuilder {
   // without a key.
   EngineBuilder& kv_peer(KvPeerOptions options) {
     seams_.kv_peer = std::move(options);
+    return *this;
+  }
+  // Blocks by their names, of and for others. Errors name `kv_peers`, `kv_share` or `kv_key`: an address that is none, is not this
+  // machine's, or is in use; nothing to give (KvDramOptions are needed); another machine without a key. A peer that is away is none.
+  EngineBuilder& kv_peer_cache(KvPeerCacheOptions options) {
+    seams_.kv_peer_cache = std::move(options);
     return *this;
   }
   // Who holds encoder outputs elsewhere. The model must have an encoder: none that is served yet has.

@@ -207,13 +207,14 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
 
 Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger, const KvDiskOptions& kv_disk,
                                              const KvDramOptions& kv_dram, ConnectorChoice connectors, const KvRemoteOptions& kv_remote,
-                                             const KvPeerOptions& kv_peer) {
+                                             const KvPeerOptions& kv_peer, const KvPeerCacheOptions& kv_peer_cache) {
   return EngineBuilder(options)
       .logger(std::move(logger))
       .kv_disk(kv_disk)
       .kv_dram(kv_dram)
       .kv_remote(kv_remote)
       .kv_peer(kv_peer)
+      .kv_peer_cache(kv_peer_cache)
       .connectors(std::move(connectors))
       .build(isatty(STDERR_FILENO) != 0 ? &show_loading : nullptr);
 }

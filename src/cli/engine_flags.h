@@ -31,6 +31,6 @@ CLI::Validator bytes_flag();
 Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger = nullptr,
                                              const KvDiskOptions& kv_disk = {}, const KvDramOptions& kv_dram = {},
                                              ConnectorChoice connectors = {}, const KvRemoteOptions& kv_remote = {},
-                                             const KvPeerOptions& kv_peer = {});
+                                             const KvPeerOptions& kv_peer = {}, const KvPeerCacheOptions& kv_peer_cache = {});
 
 }  // namespace quire

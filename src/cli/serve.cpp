@@ -62,6 +62,8 @@ Error as_flag(Error error) {
   if (error.field == "kv_port") error.field = "--kv-port";
   if (error.field == "kv_key") error.field = "--kv-key";
   if (error.field == "kv_lease") error.field = "--kv-lease";
+  if (error.field == "kv_peers") error.field = "--kv-peers";
+  if (error.field == "kv_share") error.field = "--kv-share";
   if (error.field == "kv_disk_policy") error.field = "--kv-disk-policy";
   if (error.field == "kv_dram_policy") error.field = "--kv-dram-policy";
   if (error.field == "store_threshold") error.field = "--kv-store-threshold";
@@ -108,6 +110,9 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
     else if (tier.name == "remote")
       fmt::print("KV remote: {} blocks of {} at most, budget {} (--kv-remote-budget)\n", tier.num_places, format_bytes(tier.place_bytes),
                  format_bytes(tier.budget_bytes));
+    else if (tier.name == "peer_cache")
+      fmt::print("KV peers: up to {} blocks of {} that others hold are known (--kv-peers, --kv-share)\n", tier.num_places,
+                 format_bytes(tier.place_bytes));
     else if (tier.name == "peer")
       continue;
     else
@@ -163,7 +168,7 @@ Result<int> serve(const ServeFlags& flags) {
   EngineOptions engine_options = flags.engine;
   if (!flags.served_names.empty()) engine_options.served_model_name = flags.served_names.front();
   auto engine = start_engine(engine_options, logger, flags.tiers.kv_disk, flags.tiers.kv_dram, *std::move(connectors),
-                             flags.tiers.kv_remote, flags.tiers.kv_peer);
+                             flags.tiers.kv_remote, flags.tiers.kv_peer, flags.tiers.kv_peer_cache);
   if (!engine.has_value()) return std::unexpected(as_flag(engine.error()));
   raise_descriptor_limit();
   auto server = Server::create(**engine, *options, *logger);

@@ -80,7 +80,20 @@ void add_remote_flags(CLI::App& app, KvRemoteOptions& kv_remote) {
       ->needs(address);
 }
 
-void add_peer_flags(CLI::App& app, KvPeerOptions& kv_peer) {
+void add_peer_cache_flags(CLI::App& app, KvPeerCacheOptions& kv_peer_cache) {
+  app.add_option(
+         "--kv-peers", kv_peer_cache.peers,
+         "Ask these servers of the same model for KV blocks that this one lacks: where they listen (--kv-share), 16 at most. What they "
+         "do not tell or give in time is computed; docs/tiers.md")
+      ->type_name("HOST:PORT[,...]")
+      ->delimiter(',');
+  app.add_option("--kv-share", kv_peer_cache.share,
+                 "Listen here for servers that ask for KV blocks, and give them those that --kv-dram holds. An address that is not this "
+                 "machine's own needs --kv-key; port 0: a free one")
+      ->type_name("HOST:PORT");
+}
+
+void add_peer_flags(CLI::App& app, KvPeerOptions& kv_peer, KvPeerCacheOptions& kv_peer_cache) {
   add_choice<KvRole>(
       app, "--kv-role", kv_peer.role,
       "Prefill and decode apart: what this server does with the KV blocks of requests that come with vLLM's kv_transfer_params. producer: "
@@ -93,11 +106,11 @@ void add_peer_flags(CLI::App& app, KvPeerOptions& kv_peer) {
       ->capture_default_str()
       ->needs(role);
   app.add_option("--kv-port", kv_peer.port, "The port there; 0: a free one")->capture_default_str()->needs(role);
-  app.add_option("--kv-key", kv_peer.key_file,
-                 "A file of 16 random bytes or more, the same on all these servers: blocks are given to and taken from nobody without it. "
-                 "Needed unless all of them are on this machine")
-      ->type_name("FILE")
-      ->needs(role);
+  app.add_option_function<std::string>(
+         "--kv-key", [&](const std::string& file) { kv_peer.key_file = kv_peer_cache.key_file = file; },
+         "A file of 16 random bytes or more, the same on all these servers, and on those of --kv-peers and --kv-share: blocks are given to "
+         "and taken from nobody without it. Needed unless all of them are on this machine")
+      ->type_name("FILE");
   app.add_option("--kv-lease", kv_peer.lease_s, "Seconds that a producer keeps the blocks of a request for a consumer that does not come")
       ->capture_default_str()
       ->needs(role);
@@ -108,17 +121,22 @@ void add_shared_flags(CLI::App& app, TierFlags& flags) {
   app.add_option_function<std::string>(
          "--kv-policy",
          [&](const std::string& name) {
-           flags.policy = flags.kv_dram.policy = flags.kv_disk.policy = flags.kv_remote.policy =
+           flags.policy = flags.kv_dram.policy = flags.kv_disk.policy = flags.kv_remote.policy = flags.kv_peer_cache.policy =
                name == "exact" ? KvTierPolicy::exact : KvTierPolicy::measured;
          },
-         "Of --kv-dram, --kv-disk, --kv-remote and --kv-connector OffloadingConnector. exact: store and load when vLLM's connector would. "
+         "Of --kv-dram, --kv-disk, --kv-remote, --kv-peers and --kv-connector OffloadingConnector. exact: store and load when vLLM's "
+         "connector would. "
          "measured: "
          "compute "
          "what would take longer to load, and let no step wait for a store (default measured)")
       ->check(CLI::IsMember({"exact", "measured"}));
   app.add_flag_function(
-      "--kv-join-loads", [&](std::int64_t) { flags.kv_dram.join_loads = flags.kv_disk.join_loads = flags.kv_remote.join_loads = true; },
-      "A request loads blocks that another one is loading from --kv-dram, --kv-disk or --kv-remote as well, instead of waiting for these "
+      "--kv-join-loads",
+      [&](std::int64_t) {
+        flags.kv_dram.join_loads = flags.kv_disk.join_loads = flags.kv_remote.join_loads = flags.kv_peer_cache.join_loads = true;
+      },
+      "A request loads blocks that another one is loading from --kv-dram, --kv-disk, --kv-remote or --kv-peers as well, instead of waiting "
+      "for these "
       "(default off, "
       "as "
       "vLLM)");
@@ -171,7 +189,8 @@ void add_tier_flags(CLI::App& app, EngineOptions& options, TierFlags& flags) {
   add_dram_flags(app, flags.kv_dram);
   add_disk_flags(app, flags.kv_disk);
   add_remote_flags(app, flags.kv_remote);
-  add_peer_flags(app, flags.kv_peer);
+  add_peer_flags(app, flags.kv_peer, flags.kv_peer_cache);
+  add_peer_cache_flags(app, flags.kv_peer_cache);
   add_shared_flags(app, flags);
   add_connector_flags(app, flags);
   add_choice<KvLoadFailurePolicy>(

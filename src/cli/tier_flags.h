@@ -15,6 +15,7 @@ struct TierFlags {
   KvDiskOptions kv_disk = {};
   KvRemoteOptions kv_remote = {};
   KvPeerOptions kv_peer = {};
+  KvPeerCacheOptions kv_peer_cache = {};
   std::vector<std::string> kv_connectors = {};
   std::vector<std::string> kv_connector_libraries = {};
   bool kv_connector_longest = false;

@@ -18,6 +18,7 @@
 #include "engine/tiers/dram_tier.h"
 #include "engine/tiers/kv_swap.h"
 #include "engine/tiers/named_tier.h"
+#include "engine/tiers/peer_cache_tier.h"
 #include "engine/tiers/peer_tier.h"
 #include "engine/tiers/remote_tier.h"
 #include "engine/tiers/tier_check.h"
@@ -41,7 +42,15 @@ bool moves_down(const EngineSeams& seams) {
 
 // A request loads the parts of its prompt from where they are.
 bool are_spread(const EngineSeams& seams) {
-  return moves_down(seams) || !seams.kv_remote.address.empty() || seams.kv_peer.role != KvRole::none;
+  return moves_down(seams) || !seams.kv_remote.address.empty() || seams.kv_peer.role != KvRole::none || seams.kv_peer_cache.is_on();
+}
+
+// Of the tier that is there, besides host memory.
+const char* field_of(const EngineSeams& seams) {
+  if (!seams.kv_disk.folder.empty()) return "kv_disk";
+  if (!seams.kv_remote.address.empty()) return "kv_remote";
+  if (!seams.kv_peer_cache.peers.empty()) return "kv_peers";
+  return seams.kv_peer_cache.is_on() ? "kv_share" : "kv_role";
 }
 
 // Before the model is loaded: what the disk's folder holds is looked up meanwhile. The nearest first; none: none is asked for.
@@ -56,21 +65,29 @@ Result<KvTiers> open_tiers(const ModelFile& file, const ModelInfo& model, const 
     tiers.push_back(dram = *std::move(tier));
   }
   const bool has_disk = !seams.kv_disk.folder.empty(), has_remote = !seams.kv_remote.address.empty();
-  const bool has_peers = seams.kv_peer.role != KvRole::none;
-  if (!has_disk && !has_remote && !has_peers) return tiers;
-  if (Result<void> checked = check_tier(config, has_disk ? "kv_disk" : has_remote ? "kv_remote" : "kv_role"); !checked)
-    return std::unexpected(std::move(checked.error()));
+  const bool has_peers = seams.kv_peer.role != KvRole::none, has_peer_cache = seams.kv_peer_cache.is_on();
+  if (!has_disk && !has_remote && !has_peers && !has_peer_cache) return tiers;
+  if (Result<void> checked = check_tier(config, field_of(seams)); !checked) return std::unexpected(std::move(checked.error()));
   // What takes no time to see comes before what does.
   if (has_remote)
     if (Result<void> checked = check_remote(seams.kv_remote); !checked) return std::unexpected(std::move(checked.error()));
   if (has_peers)
     if (Result<void> checked = check_peer(seams.kv_peer); !checked) return std::unexpected(std::move(checked.error()));
+  if (has_peer_cache)
+    if (Result<void> checked = check_peer_cache(seams.kv_peer_cache, dram != nullptr); !checked)
+      return std::unexpected(std::move(checked.error()));
   const Result<Sha256Digest> fingerprint = kv_fingerprint(file, layout, options.activations, describe_naming(config.prefix_cache));
   if (!fingerprint) return std::unexpected(fingerprint.error());
   if (has_disk) {
     auto tier = DiskTier::open(seams.kv_disk, config, layout, *fingerprint);
     if (!tier) return std::unexpected(std::move(tier.error()));
     if (dram != nullptr && moves_down(seams)) (*tier)->take_from(dram);
+    tiers.push_back(*std::move(tier));
+  }
+  if (has_peer_cache) {
+    const bool shares = !seams.kv_peer_cache.share.empty();
+    auto tier = open_peer_cache(seams.kv_peer_cache, config, layout, *fingerprint, shares ? DramTier::share(dram) : nullptr);
+    if (!tier) return std::unexpected(std::move(tier.error()));
     tiers.push_back(*std::move(tier));
   }
   if (has_remote) {

@@ -30,6 +30,7 @@ TEST(TierFlags, EveryFlagReachesItsOption) {
       "--kv-disk-write-through "
       "--kv-policy exact --kv-join-loads --kv-store-threshold 2 --kv-max-tracker-size 99 --kv-connector A,x=1 --kv-connector B "
       "--kv-remote redis://localhost --kv-remote-key /key --kv-remote-ca /ca --kv-remote-budget 5GiB --kv-remote-ttl 60 "
+      "--kv-peers a:1,b:2 --kv-peers [::1]:3 --kv-share 127.0.0.1:5601 --kv-key /peers "
       "--kv-connector-library lib.so --kv-connector-longest --kv-load-failure-policy fail");
   EXPECT_EQ(tiers.kv_dram.bytes, 2ULL << 30);
   EXPECT_EQ(tiers.kv_dram.eviction_policy, "arc");
@@ -45,6 +46,12 @@ TEST(TierFlags, EveryFlagReachesItsOption) {
   EXPECT_EQ(tiers.kv_remote.ttl_s, 60U);
   EXPECT_EQ(tiers.kv_remote.policy, KvTierPolicy::exact);
   EXPECT_TRUE(tiers.kv_remote.join_loads);
+  EXPECT_EQ(tiers.kv_peer_cache.peers, (std::vector<std::string>{"a:1", "b:2", "[::1]:3"}));
+  EXPECT_EQ(tiers.kv_peer_cache.share, "127.0.0.1:5601");
+  EXPECT_EQ(tiers.kv_peer_cache.key_file, "/peers");
+  EXPECT_EQ(tiers.kv_peer.key_file, "/peers");
+  EXPECT_EQ(tiers.kv_peer_cache.policy, KvTierPolicy::exact);
+  EXPECT_TRUE(tiers.kv_peer_cache.join_loads);
   EXPECT_EQ(tiers.kv_dram.policy, KvTierPolicy::exact);
   EXPECT_EQ(tiers.kv_disk.policy, KvTierPolicy::exact);
   EXPECT_EQ(connectors_of(tiers).value().policy, KvTierPolicy::exact);

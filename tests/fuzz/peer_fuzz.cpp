@@ -1,12 +1,15 @@
 // Any bytes as what another server says, in pieces: each frame is one that could have been sent, takes no more memory than a frame may, and
-// nothing of it is believed without the key.
+// nothing of it is believed without the key. Then the same bytes as what somebody says who has the key: they are read as what they say or
+// not at all, and what was read is what would be written.
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/check.h"
+#include "base/keyed_mac.h"
 #include "runtime/remote/peer_wire.h"
 
 namespace quire {
@@ -16,14 +19,64 @@ constexpr std::size_t kFuzzBlock = 64;
 
 void look_at(const PeerFrame& frame, PeerSeal& seal) {
   const PeerSession session;
-  QUIRE_CHECK(frame.payload.size() <= std::max(kMostPeerPayload, peer_block_payload(kFuzzBlock)), "more than a frame");
+  QUIRE_CHECK(frame.payload.size() <= std::max(kMostPeerNamesPayload, peer_block_payload(kFuzzBlock)), "more than a frame");
   if (const auto hello = PeerSeal::read_hello(frame)) QUIRE_CHECK(frame.kind == PeerKind::hello, "of the kind that it says");
   if (const auto end = PeerSeal::read_bye(frame)) QUIRE_CHECK(!peer_end_name(*end).empty(), "one that has a name");
   QUIRE_CHECK(!seal.read_welcome(frame, session), "nobody has said that");
   QUIRE_CHECK(!seal.read_ask(frame, session), "nobody has said that");
+  QUIRE_CHECK(!seal.read_names(frame, session) && !seal.read_found(frame, session) && !seal.read_gone(frame, session),
+              "nobody has said that");
   for (const std::size_t bytes :
        {kFuzzBlock, frame.payload.size(), std::max(frame.payload.size(), peer_block_payload(0)) - peer_block_payload(0)})
     QUIRE_CHECK(!seal.read_block(frame, session, {}, 0, bytes), "nobody has sealed that");
+}
+
+// As the seal makes it of any payload.
+std::vector<std::byte> sealed(PeerKind kind, std::span<const std::byte> payload, std::span<const std::byte> secret) {
+  const PeerSession session;
+  KeyedMac mac(secret);
+  std::array<std::byte, 7> head{};
+  head[0] = static_cast<std::byte>(kind);
+  head[1] = static_cast<std::byte>(kPeerVersion);
+  mac.update(head);
+  mac.update(std::as_bytes(std::span(session.fingerprint)));
+  mac.update(session.consumer);
+  mac.update(session.producer);
+  mac.update(payload);
+  const Sha256Digest digest = mac.finish();
+  std::vector<std::byte> frame(payload.begin(), payload.end());
+  const auto bytes = std::as_bytes(std::span(digest));
+  frame.insert(frame.end(), bytes.begin(), bytes.end());
+  return frame;
+}
+
+void expect_same(std::span<const std::byte> written, std::span<const std::byte> payload) {
+  QUIRE_CHECK(written.size() == kPeerHeadBytes + payload.size() + kPeerMacBytes, "as long as it was");
+  QUIRE_CHECK(std::ranges::equal(written.subspan(kPeerHeadBytes, payload.size()), payload), "what was read is what was said");
+}
+
+void believe(std::span<const std::byte> payload, PeerSeal& seal, std::span<const std::byte> secret) {
+  const PeerSession session;
+  for (const PeerKind kind : {PeerKind::find, PeerKind::take, PeerKind::found, PeerKind::gone, PeerKind::read, PeerKind::welcome}) {
+    std::vector<std::byte> bytes = sealed(kind, payload, secret);
+    const PeerFrame frame{.kind = kind, .payload = bytes};
+    std::vector<std::byte> out;
+    if (const auto names = seal.read_names(frame, session)) {
+      QUIRE_CHECK(!names->names.empty() && names->names.size() <= kMostPeerNames, "as many as a frame may have");
+      seal.add_names(out, session, kind, names->number, names->names);
+      expect_same(out, payload);
+    }
+    if (const auto found = seal.read_found(frame, session)) {
+      QUIRE_CHECK(kind == PeerKind::found && found->has.size() <= kMostPeerNames, "as many as a frame may have");
+      seal.add_found(out, session, *found);
+      QUIRE_CHECK(out.size() == kPeerHeadBytes + bytes.size(), "as long as it was");
+    }
+    if (const auto gone = seal.read_gone(frame, session)) {
+      seal.add_gone(out, session, *gone);
+      expect_same(out, payload);
+    }
+    if (const auto ask = seal.read_ask(frame, session)) QUIRE_CHECK(ask->request_id.size() <= kMostPeerName, "names are short");
+  }
 }
 
 }  // namespace
@@ -33,6 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::array<std::byte, 16> secret{};
   static quire::PeerSeal seal(secret);
   if (size < 2) return 0;
+  quire::believe(std::as_bytes(std::span(data, std::min(size, quire::kMostPeerNamesPayload))), seal, secret);
   quire::PeerFrames frames(data[0] % 2 == 0 ? quire::kMostPeerPayload : quire::peer_block_payload(quire::kFuzzBlock));
   const std::size_t piece = std::max<std::size_t>(1, data[1]);
   std::size_t num_taken = 0;

@@ -14,7 +14,7 @@ LABELS = {"vllm:request_success_total": "finished_reason", "vllm:spec_decode_num
           "quire:http_responses_total": "status"}
 # Where a metric is only there on some servers.
 ONLY = {"quire:kv_swap_": "--kv-swap", "vllm:spec_decode_": "--num-speculative-tokens", "vllm:kv_block_": "--kv-cache-metrics",
-        "quire:common_prefix_blocks": "--count-common-prefix", "quire:kv_tier_": "--kv-disk, --kv-dram, --kv-remote, --kv-role, --kv-connector"}
+        "quire:common_prefix_blocks": "--count-common-prefix", "quire:kv_tier_": "--kv-disk, --kv-dram, --kv-peers, --kv-share, --kv-remote, --kv-role, --kv-connector"}
 
 
 def metrics():

@@ -121,6 +121,7 @@ void OffloadConnector::fail_spoiled(RequestId request, std::vector<Moving>& stor
 }
 
 void OffloadConnector::drop(const OffloadKey& key) {
+  if (places_ != nullptr) places_->dropped(key);
   if (!ledger_->discard(key) && ledger_->contains(key)) doomed_.insert(key);
 }
 

@@ -15,6 +15,8 @@ class TierPlaces {
   virtual std::uint64_t assign(std::uint64_t place, const OffloadKey& key) = 0;
   // The block has gone, for others need its place.
   virtual void left(const OffloadKey& /*key*/) {}
+  // Nobody is to be given what was stored under this name so far.
+  virtual void dropped(const OffloadKey& /*key*/) {}
 };
 
 }  // namespace quire

@@ -27,7 +27,7 @@ Result<std::shared_ptr<DramTier>> DramTier::create(const KvDramOptions& options,
                                             .block_bytes = block_bytes,
                                             .gives_way = options.policy == KvTierPolicy::measured});
   if (!transport) return fail(transport.error().code, "kv_dram", transport.error().message, transport.error().remedy);
-  std::shared_ptr<DramTier> tier(new DramTier(*std::move(transport), options));
+  std::shared_ptr<DramTier> tier(new DramTier(*std::move(transport), options, group_block_bytes(layout)));
   auto connector =
       OffloadConnector::create(tier_connector_options(num_places * block_bytes, options, config), config, block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
@@ -37,14 +37,26 @@ Result<std::shared_ptr<DramTier>> DramTier::create(const KvDramOptions& options,
   return tier;
 }
 
-DramTier::DramTier(std::unique_ptr<MemoryTransport> transport, const KvDramOptions& options)
-    : transport_(std::move(transport)), options_(options), load_rate_(kLoadHorizon_s) {}
+DramTier::DramTier(std::unique_ptr<MemoryTransport> transport, const KvDramOptions& options, std::vector<std::uint64_t> group_bytes)
+    : transport_(std::move(transport)), group_bytes_(std::move(group_bytes)), options_(options), load_rate_(kLoadHorizon_s) {}
 
 std::uint64_t DramTier::assign(std::uint64_t place, const OffloadKey& key) {
-  return transport_->assign(static_cast<std::uint32_t>(place), key);
+  const std::uint64_t number = transport_->assign(static_cast<std::uint32_t>(place), key);
+  if (shelf_ != nullptr) shelf_->put(static_cast<std::uint32_t>(place), key, number);
+  return number;
+}
+
+std::shared_ptr<PeerShelf> DramTier::share(const std::shared_ptr<DramTier>& tier) {
+  tier->shelf_ = std::make_unique<DramShelf>(*tier->transport_, tier->group_bytes_);
+  return {tier, tier->shelf_.get()};
+}
+
+void DramTier::dropped(const OffloadKey& key) {
+  if (shelf_ != nullptr) shelf_->remove(key);
 }
 
 void DramTier::left(const OffloadKey& key) {
+  dropped(key);
   if (lower_ != nullptr && lower_->ref_count(key).value_or(-1) < 0) ++num_dropped_;
 }
 

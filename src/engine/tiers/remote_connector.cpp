@@ -9,7 +9,7 @@
 
 namespace quire {
 
-RemoteConnector::RemoteConnector(std::unique_ptr<OffloadConnector> offload, RemoteStore& store,
+RemoteConnector::RemoteConnector(std::unique_ptr<OffloadConnector> offload, SharedStore& store,
                                  std::chrono::steady_clock::duration patience)
     : offload_(std::move(offload)), store_(store), patience_(patience) {}
 
@@ -45,7 +45,7 @@ bool RemoteConnector::begin(const RequestView& request, std::uint32_t num_local_
   questions_.emplace(request.id.value, question);
   store_.ask(
       question->names, [question] { return !question->is_dropped; },
-      [question](const RemoteStore::Answer& answer) {
+      [question](const SharedStore::Answer& answer) {
         question->has = answer.has;
         question->is_whole = answer.is_whole;
         question->is_answered = true;

@@ -15,14 +15,14 @@
 #include <vector>
 
 #include "core/connect/offload_connector.h"
-#include "runtime/remote/remote_store.h"
+#include "runtime/remote/shared_store.h"
 
 namespace quire {
 
 class RemoteConnector final : public Connector {
  public:
   // `store` outlives it. `patience`: how long a request waits for an answer.
-  RemoteConnector(std::unique_ptr<OffloadConnector> offload, RemoteStore& store, std::chrono::steady_clock::duration patience);
+  RemoteConnector(std::unique_ptr<OffloadConnector> offload, SharedStore& store, std::chrono::steady_clock::duration patience);
 
   // The engine's thread, between two calls of the core.
   void serve(const TierService& service);
@@ -73,7 +73,7 @@ class RemoteConnector final : public Connector {
   void learn(const Question& question);
 
   const std::unique_ptr<OffloadConnector> offload_;
-  RemoteStore& store_;
+  SharedStore& store_;
   const std::chrono::steady_clock::duration patience_;
   bool asks_ = true, was_reset_ = false, is_learning_ = false;
   std::unordered_map<std::uint64_t, std::shared_ptr<Question>> questions_;  // by request; null: it is over

@@ -10,6 +10,7 @@
 
 #include "engine/tiers/kv_key.h"
 #include "engine/tiers/tier_check.h"
+#include "runtime/remote/remote_store.h"
 
 namespace quire {
 namespace {
@@ -71,7 +72,19 @@ Result<std::shared_ptr<RemoteTier>> RemoteTier::open(const KvRemoteOptions& opti
                                   .gives_way = options.policy == KvTierPolicy::measured,
                                   .patience_s = patience.reply_s});
   if (!store) return std::unexpected(std::move(store.error()));
-  std::shared_ptr<RemoteTier> tier(new RemoteTier(*std::move(store), options, budget, patience));
+  return open_on(*std::move(store),
+                 {.policy = options.policy,
+                  .join_loads = options.join_loads,
+                  .budget_bytes = budget,
+                  .place_bytes = remote_value_bytes(block_bytes),
+                  .patience = patience},
+                 config);
+}
+
+Result<std::shared_ptr<RemoteTier>> RemoteTier::open_on(std::shared_ptr<SharedStore> store, const RemoteTierOptions& options,
+                                                        const CoreConfig& config) {
+  const std::uint64_t num_places = store->num_places(), block_bytes = store->block_bytes();
+  std::shared_ptr<RemoteTier> tier(new RemoteTier(std::move(store), options));
   const bool is_measured = options.policy == KvTierPolicy::measured;
   auto connector = OffloadConnector::create({.cpu_bytes_to_use = num_places * block_bytes,
                                              .enable_events = config.report.enable_kv_events,
@@ -84,18 +97,17 @@ Result<std::shared_ptr<RemoteTier>> RemoteTier::open(const KvRemoteOptions& opti
   for (std::uint32_t place = 0; place < num_places; ++place) (*connector)->restore(OffloadSlot{place}, nullptr);
   tier->connector_ = std::make_unique<RemoteConnector>(
       *std::move(connector), *tier->store_,
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(patience.answer_s)));
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options.patience.answer_s)));
+  tier->serve();
   // Last: it uses all the others. A plain pointer, for the destructor joins it.
   tier->thread_ = std::thread([self = tier.get()] { self->run(); });
   return tier;
 }
 
-RemoteTier::RemoteTier(std::shared_ptr<RemoteStore> store, const KvRemoteOptions& options, std::uint64_t budget_bytes,
-                       const RemotePatience& patience)
+RemoteTier::RemoteTier(std::shared_ptr<SharedStore> store, const RemoteTierOptions& options)
     : store_(std::move(store)),
-      transport_(store_, patience.block_s, options.policy == KvTierPolicy::measured),
-      policy_(options.policy),
-      budget_bytes_(budget_bytes),
+      options_(options),
+      transport_(store_, options.patience.block_s, options.policy == KvTierPolicy::measured),
       places_(store_->num_places()),
       load_rate_(kLoadHorizon_s) {}
 
@@ -131,7 +143,7 @@ void RemoteTier::run() {
 
 // Whether what the store can do is something else since. With the mutex held.
 bool RemoteTier::look(double now_s) {
-  const RemoteStoreStats stats = store_->stats();
+  const SharedStoreStats stats = store_->stats();
   const std::uint64_t num_bad_loads = stats.num_failed_loads + stats.num_refused + connector_->num_late();
   loads_.note(stats.num_answered_loads, num_bad_loads + transport_.num_late(TransferDirection::load), now_s);
   stores_.note(stats.num_stored, stats.num_failed_stores + transport_.num_late(TransferDirection::store), now_s);
@@ -145,7 +157,14 @@ bool RemoteTier::look(double now_s) {
     if (tries) loads_.begin_trial();
   }
   const TierService before = std::exchange(watched_, {.loads = loads_.is_used(), .stores = !stores_.is_left_out()});
-  return watched_ != before;
+  // What others take is told by nobody else, and an engine that has nothing to do has stats to tell of all the same.
+  const bool gives = !store_->service().stores && stats.num_stored != std::exchange(num_given_, stats.num_stored);
+  return watched_ != before || gives;
+}
+
+void RemoteTier::serve() {
+  const TierService can = store_->service();
+  connector_->serve({.loads = service_.loads && can.loads, .stores = service_.stores && can.stores});
 }
 
 bool RemoteTier::tend(double compute_tokens_per_s) {
@@ -157,15 +176,16 @@ bool RemoteTier::tend(double compute_tokens_per_s) {
     const std::uint64_t declined = connector_->offload().counters().num_computed_tokens;
     if (std::exchange(num_declined_tokens_, declined) != declined) wants_try_ = true;
   }
-  if (service_ != before) connector_->serve(service_);
-  if (policy_ == KvTierPolicy::exact) return service_ != before;
-  const RemoteStoreStats store = store_->stats();
+  if (service_ != before) serve();
+  const SharedStoreStats store = store_->stats();
+  const bool has_given = store.num_stored != std::exchange(num_told_, store.num_stored) && !store_->service().stores;
+  if (options_.policy == KvTierPolicy::exact) return service_ != before || has_given;
   const auto bytes = static_cast<double>(store.bytes_read - std::exchange(bytes_read_, store.bytes_read));
   load_rate_.add(bytes, store.loading_s - std::exchange(loading_s_, store.loading_s));
   const TierCosts costs_before =
       std::exchange(costs_, {.load_bytes_per_s = load_rate_.per_second(), .compute_tokens_per_s = compute_tokens_per_s});
   connector_->offload().set_costs(costs_);
-  return service_ != before || costs_ != costs_before;
+  return service_ != before || costs_ != costs_before || has_given;
 }
 
 void RemoteTier::take_events(const TierNames& names, std::vector<KvEvent>& out) {
@@ -173,13 +193,13 @@ void RemoteTier::take_events(const TierNames& names, std::vector<KvEvent>& out) 
 }
 
 KvTierStats RemoteTier::stats() const {
-  const RemoteStoreStats store = store_->stats();
+  const SharedStoreStats store = store_->stats();
   const OffloadLedger& ledger = connector_->offload().ledger();
   const OffloadCounters& counters = connector_->offload().counters();
   const std::lock_guard lock(mutex_);
-  return {.name = "remote",
-          .budget_bytes = budget_bytes_,
-          .place_bytes = remote_value_bytes(store_->block_bytes()),
+  return {.name = options_.name,
+          .budget_bytes = options_.budget_bytes,
+          .place_bytes = options_.place_bytes,
           .num_places = ledger.num_slots(),
           .num_used_places = ledger.num_slots() - ledger.num_free(),
           .num_stored_blocks = store.num_stored,

@@ -17,14 +17,17 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/remote/peer_server_state.h"
 
 namespace quire {
 namespace {
 
 constexpr std::size_t kMostPeerClients = 64;
 constexpr int kPeerBacklog = 64;
-constexpr int kBlocksOfTurn = 8;  // of one consumer, before the next one has its turn
-constexpr int kPeerTick_ms = 50;  // while there is something that may be over by then
+constexpr int kBlocksOfTurn = 8;     // of one consumer, before the next one has its turn
+constexpr int kAsksOfTurn = 64;      // the same
+constexpr double kSilence_s = 60.0;  // of one that asks by name, between two questions
+constexpr int kPeerTick_ms = 50;     // while there is something that may be over by then
 
 std::chrono::steady_clock::duration peer_seconds(double seconds) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
@@ -70,30 +73,6 @@ Result<int> listen_at(const std::string& host, std::uint16_t port) {
 }
 
 }  // namespace
-
-struct PeerServer::Lease {
-  std::uint64_t ticket = 0;
-  std::string request_id;
-  TimePoint until;
-  std::vector<Block> blocks;                 // never changed
-  std::vector<std::optional<TierJob>> jobs;  // of those that are kept
-  std::uint32_t num_kept = 0;
-  bool is_over = false;
-  std::mutex copying;  // held while a block is copied; before the server's
-  // A job's outcome: some of it was sent, or nobody came.
-  bool was_served = false;
-};
-
-struct PeerServer::Client {
-  explicit Client(int descriptor) : link(std::make_unique<RemoteStream>(descriptor), kMostPeerPayload) {}
-  PeerLink link;
-  PeerSession session;
-  TimePoint until;
-  std::shared_ptr<Lease> lease;  // blocks of it are being sent
-  std::uint32_t next_block = 0, end_block = 0;
-  bool is_greeted = false, is_ending = false;
-  bool has_more = false;  // its turn was over before all that it asked for was sent
-};
 
 Result<std::unique_ptr<PeerServer>> PeerServer::open(PeerServerOptions options) {
   const Result<int> listener = listen_at(options.host, options.port);
@@ -228,25 +207,28 @@ void PeerServer::accept_some() {
 // Whether it goes on.
 bool PeerServer::serve(Client& client) {
   client.has_more = false;
-  for (int num_blocks = 0;;) {
+  for (int num_blocks = 0, num_frames = 0;;) {
     const bool had_output = client.link.has_output();
     if (!client.link.go_on()) return false;
     const bool is_flushed = !client.link.has_output();
     const TimePoint now = std::chrono::steady_clock::now();
-    if (had_output && is_flushed) client.until = now + peer_seconds(options_.patience_s);
+    const bool may_be_silent = client.takes_names && !client.is_taking() && !client.is_ending;
+    if (had_output && is_flushed) client.until = now + peer_seconds(may_be_silent ? kSilence_s : options_.patience_s);
     if (now > client.until) return false;
     if (!is_flushed) return true;
     if (client.is_ending) return false;
-    if (client.lease != nullptr) {
-      send_next(client);
+    if (client.lease != nullptr || client.is_taking()) {
+      client.lease != nullptr ? send_next(client) : send_taken(client);
       client.has_more = ++num_blocks == kBlocksOfTurn;
       if (client.has_more) return true;
       continue;
     }
     const std::optional<PeerFrame> frame = client.link.next();
     if (!frame) return !client.link.is_lost();
+    client.has_more = ++num_frames == kAsksOfTurn;
     client.until = now + peer_seconds(options_.patience_s);
     if (!take_frame(client, *frame)) return false;
+    if (client.has_more) return true;
   }
 }
 
@@ -287,7 +269,8 @@ void PeerServer::send_next(Client& client) {
 
 // false: it is over with this client.
 bool PeerServer::take_frame(Client& client, const PeerFrame& frame) {
-  return client.is_greeted ? answer(client, frame) : greet(client, frame);
+  if (!client.is_greeted) return greet(client, frame);
+  return frame.kind == PeerKind::find || frame.kind == PeerKind::take ? answer_names(client, frame) : answer(client, frame);
 }
 
 bool PeerServer::greet(Client& client, const PeerFrame& frame) {

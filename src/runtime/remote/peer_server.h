@@ -1,6 +1,7 @@
 #pragma once
-// The producer's side of blocks that go to another server: leases, each of the blocks of a request that has ended here, and a thread that
-// gives them to who asks for them (peer_wire.h). The bytes stay where they are, in the KV cache, and are copied when they are sent.
+// The side that gives blocks to other servers, by a thread of its own (peer_wire.h). By name, those of a shelf (peer_shelf.h), to whoever
+// has the key; and by leases, each of the blocks of a request that has ended here, to who asks for them. The bytes of these stay where they
+// are, in the KV cache, and are copied when they are sent.
 //
 // States of a lease, and who moves it on:
 //   (none)    -> promised  promise(): its request has ended, and who is told of it may ask at once
@@ -20,6 +21,7 @@
 
 #include "quire/error.h"
 #include "runtime/remote/peer_link.h"
+#include "runtime/remote/peer_shelf.h"
 #include "runtime/remote/peer_wire.h"
 #include "runtime/remote/wake_up.h"
 #include "runtime/tier/block_store.h"
@@ -33,7 +35,8 @@ struct PeerServerOptions {
   TierFingerprint fingerprint{};
   std::string engine_id;
   double lease_s = 60.0;
-  double patience_s = 5.0;  // with a consumer that neither takes what is sent nor says anything
+  std::shared_ptr<PeerShelf> shelf = {};  // null: nothing is given by name
+  double patience_s = 5.0;                // with a consumer that neither takes what is sent nor says anything
 };
 
 // From the start.
@@ -87,6 +90,8 @@ class PeerServer {
   bool take_frame(Client& client, const PeerFrame& frame);
   bool greet(Client& client, const PeerFrame& frame);
   bool answer(Client& client, const PeerFrame& frame);
+  bool answer_names(Client& client, const PeerFrame& frame);
+  void send_taken(Client& client);
   bool refuse(Client& client, PeerEnd end);
   void end_leases(bool all);
   void finish(const std::shared_ptr<Lease>& lease);

@@ -102,6 +102,8 @@ std::string_view peer_end_name(PeerEnd end) {
       return "it keeps no blocks of that request";
     case PeerEnd::busy:
       return "it is busy";
+    case PeerEnd::shares_nothing:
+      return "it shares no blocks";
   }
   return "?";
 }
@@ -118,7 +120,7 @@ std::optional<PeerFrame> PeerFrames::next() {
   const std::size_t length = get_number<std::uint32_t>(&bytes_[begin_]);
   const auto kind = static_cast<std::uint8_t>(bytes_[begin_ + 4]);
   is_broken_ = length > bytes_.size() - kPeerHeadBytes || kind < static_cast<std::uint8_t>(PeerKind::hello) ||
-               kind > static_cast<std::uint8_t>(PeerKind::bye);
+               kind > static_cast<std::uint8_t>(PeerKind::gone);
   if (is_broken_ || end_ - begin_ < kPeerHeadBytes + length) return std::nullopt;
   const PeerFrame frame{.kind = static_cast<PeerKind>(kind), .payload = std::span(bytes_).subspan(begin_ + kPeerHeadBytes, length)};
   begin_ += kPeerHeadBytes + length;
@@ -187,7 +189,7 @@ std::optional<PeerEnd> PeerSeal::read_bye(const PeerFrame& frame) {
   if (frame.kind != PeerKind::bye) return std::nullopt;
   PayloadReader reader(frame.payload);
   const auto end = reader.number<std::uint8_t>();
-  if (!reader.is_good() || end > static_cast<std::uint8_t>(PeerEnd::busy)) return std::nullopt;
+  if (!reader.is_good() || end > static_cast<std::uint8_t>(PeerEnd::shares_nothing)) return std::nullopt;
   return static_cast<PeerEnd>(end);
 }
 
@@ -231,6 +233,85 @@ std::optional<PeerAsk> PeerSeal::read_ask(const PeerFrame& frame, const PeerSess
   ask.first_block = reader.number<std::uint32_t>();
   ask.num_blocks = reader.number<std::uint32_t>();
   return reader.is_good() ? std::optional(std::move(ask)) : std::nullopt;
+}
+
+void PeerSeal::add_names(std::vector<std::byte>& out, const PeerSession& session, PeerKind kind, std::uint32_t number,
+                         std::span<const OffloadKey> names) {
+  QUIRE_CHECK(!names.empty() && names.size() <= kMostPeerNames, "a frame of names");
+  FrameWriter writer(out, kind);
+  writer.number(number);
+  writer.number(static_cast<std::uint16_t>(names.size()));
+  for (const OffloadKey& name : names) {
+    QUIRE_CHECK(name.group <= UINT16_MAX, "cache groups are few");
+    writer.number(static_cast<std::uint16_t>(name.group));
+    writer.bytes(std::as_bytes(std::span(name.hash)));
+  }
+  writer.finish(kPeerMacBytes);
+  seal(out, writer.payload_at(), kind, session, nullptr);
+}
+
+// Memory is taken for names that are there, not for those that it says there are.
+std::optional<PeerNames> PeerSeal::read_names(const PeerFrame& frame, const PeerSession& session) {
+  const bool is_names = frame.kind == PeerKind::find || frame.kind == PeerKind::take;
+  const auto said = is_names ? open(frame, session, nullptr) : std::nullopt;
+  if (!said) return std::nullopt;
+  PayloadReader reader(*said);
+  PeerNames names;
+  names.number = reader.number<std::uint32_t>();
+  const auto count = reader.number<std::uint16_t>();
+  if (count == 0 || count > kMostPeerNames || said->size() != 6 + count * (2 + sizeof(OffloadKey::hash))) return std::nullopt;
+  names.names.resize(count);
+  for (OffloadKey& name : names.names) {
+    name.group = reader.number<std::uint16_t>();
+    reader.fill(std::as_writable_bytes(std::span(name.hash)));
+  }
+  return reader.is_good() ? std::optional(std::move(names)) : std::nullopt;
+}
+
+void PeerSeal::add_found(std::vector<std::byte>& out, const PeerSession& session, const PeerFound& found) {
+  QUIRE_CHECK(found.has.size() <= kMostPeerNames, "as many as were asked for");
+  FrameWriter writer(out, PeerKind::found);
+  writer.number(found.number);
+  writer.number(static_cast<std::uint16_t>(found.has.size()));
+  for (std::size_t first = 0; first < found.has.size(); first += 8) {
+    unsigned bits = 0;
+    for (std::size_t i = first; i < std::min(first + 8, found.has.size()); ++i) bits |= (found.has[i] ? 1U : 0U) << (i - first);
+    writer.number(static_cast<std::uint8_t>(bits));
+  }
+  writer.finish(kPeerMacBytes);
+  seal(out, writer.payload_at(), PeerKind::found, session, nullptr);
+}
+
+std::optional<PeerFound> PeerSeal::read_found(const PeerFrame& frame, const PeerSession& session) {
+  const auto said = frame.kind == PeerKind::found ? open(frame, session, nullptr) : std::nullopt;
+  if (!said) return std::nullopt;
+  PayloadReader reader(*said);
+  PeerFound found;
+  found.number = reader.number<std::uint32_t>();
+  const auto count = reader.number<std::uint16_t>();
+  if (count > kMostPeerNames) return std::nullopt;
+  found.has.resize(count);
+  unsigned bits = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    bits = i % 8 == 0 ? reader.number<std::uint8_t>() : bits >> 1U;
+    found.has[i] = (bits & 1U) != 0;
+  }
+  return reader.is_good() ? std::optional(std::move(found)) : std::nullopt;
+}
+
+void PeerSeal::add_gone(std::vector<std::byte>& out, const PeerSession& session, std::uint32_t number) {
+  FrameWriter writer(out, PeerKind::gone);
+  writer.number(number);
+  writer.finish(kPeerMacBytes);
+  seal(out, writer.payload_at(), PeerKind::gone, session, nullptr);
+}
+
+std::optional<std::uint32_t> PeerSeal::read_gone(const PeerFrame& frame, const PeerSession& session) {
+  const auto said = frame.kind == PeerKind::gone ? open(frame, session, nullptr) : std::nullopt;
+  if (!said) return std::nullopt;
+  PayloadReader reader(*said);
+  const auto number = reader.number<std::uint32_t>();
+  return reader.is_good() ? std::optional(number) : std::nullopt;
 }
 
 std::span<std::byte> PeerSeal::add_block(std::vector<std::byte>& out, std::uint32_t index, std::size_t block_bytes) {

@@ -258,7 +258,7 @@ bool RemoteStore::is_trying() const {
   return num_tried_ > 0;
 }
 
-RemoteStoreStats RemoteStore::stats() const {
+SharedStoreStats RemoteStore::stats() const {
   const std::lock_guard lock(mutex_);
   return stats_;
 }

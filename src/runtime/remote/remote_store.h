@@ -14,7 +14,7 @@
 #include "quire/error.h"
 #include "runtime/remote/remote_line.h"
 #include "runtime/remote/remote_value.h"
-#include "runtime/tier/block_store.h"
+#include "runtime/remote/shared_store.h"
 
 namespace quire {
 
@@ -29,19 +29,8 @@ struct RemoteStoreOptions {
   double patience_s = 2.0;                 // without a reply
 };
 
-// Blocks, from the start.
-struct RemoteStoreStats {
-  std::uint64_t num_stored = 0, num_loaded = 0, bytes_stored = 0, bytes_loaded = 0;
-  std::uint64_t num_answered_loads = 0;  // well: with the block, or with none
-  std::uint64_t bytes_read = 0;          // for loads, whatever became of them
-  std::uint64_t num_absent = 0, num_refused = 0, num_given_up = 0;
-  std::uint64_t num_failed_stores = 0, num_failed_loads = 0;
-  std::uint64_t num_asked = 0, num_found = 0;
-  double loading_s = 0.0;  // while at least one block was wanted
-};
-
 // Any thread may call it.
-class RemoteStore final : public BlockStore {
+class RemoteStore final : public SharedStore {
  public:
   // Nothing is asked yet: a store that is away is one that fails. Errors: this build has no client; certificates that cannot be read.
   static Result<std::unique_ptr<RemoteStore>> open(RemoteStoreOptions options);
@@ -54,24 +43,16 @@ class RemoteStore final : public BlockStore {
   [[nodiscard]] std::uint64_t block_bytes() const override { return block_bytes_; }
   void submit(TierJob job) override;
 
-  // Which of the names it has, with a value of the right length, told once, by a thread of the store's; and which it could not be asked
-  // for. Nobody is told of a question that `is_wanted` says no to before it is sent.
-  struct Answer {
-    std::vector<bool> has;
-    bool is_whole = true;
-  };
-  void ask(std::vector<OffloadKey> names, std::function<bool()> is_wanted, std::function<void(const Answer&)> over);
-  // It goes from the store, if that does it.
-  void forget(const OffloadKey& name);
-  // The same, and this store neither keeps nor gives it from now on: its bytes are not what they should be.
-  void forbid(const OffloadKey& name);
+  // With a value of the right length.
+  void ask(std::vector<OffloadKey> names, std::function<bool()> is_wanted, std::function<void(const Answer&)> over) override;
+  void forget(const OffloadKey& name) override;
+  void forbid(const OffloadKey& name) override;
   // Reads what was stored or loaded lately, to see whether and how fast that goes, or, where nothing was, asks for what cannot be there.
-  // The bytes are verified and dropped.
-  void try_loads();
-  [[nodiscard]] bool is_trying() const;
+  void try_loads() override;
+  [[nodiscard]] bool is_trying() const override;
 
-  [[nodiscard]] RemoteStoreStats stats() const;
-  [[nodiscard]] std::string last_problem() const;
+  [[nodiscard]] SharedStoreStats stats() const override;
+  [[nodiscard]] std::string last_problem() const override;
 
  private:
   struct Question;
@@ -94,7 +75,7 @@ class RemoteStore final : public BlockStore {
 
   mutable std::mutex mutex_;
   // Guarded by mutex_, until the lines.
-  RemoteStoreStats stats_;
+  SharedStoreStats stats_;
   std::int32_t num_loading_ = 0;  // from their coming to their end
   std::uint32_t num_tried_ = 0;   // that are not over
   std::chrono::steady_clock::time_point loading_since_;

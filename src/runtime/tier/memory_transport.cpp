@@ -110,24 +110,30 @@ bool MemoryTransport::read(std::uint64_t number, std::span<std::byte> into) {
   Lock lock(mutex_);
   QUIRE_CHECK(at < places_.size(), "a place that there is");
   Place& place = places_[at];
-  const bool is_held = place.state == PlaceState::held && place.stored_name == place.name;
-  if (place.generation != number >> 32U || !is_held) {
+  if (!is_held(place, number)) {
     ++stats_.num_absent;
     return false;
   }
-  ++place.num_loads;
+  ++place.num_reads;
   const Place stored = place;
   lock.unlock();
   const std::span<const std::byte> bytes = memory_of(at).first(into.size());
   const bool is_good = checksum_of(at, stored, bytes) == stored.checksum;
   if (is_good) std::ranges::copy(bytes, into.begin());
   lock.lock();
-  --place.num_loads;
   if (!is_good) {
     place.state = PlaceState::empty;
     ++stats_.num_refused;
   }
+  if (--place.num_reads == 0) changed_.notify_all();
   return is_good;
+}
+
+bool MemoryTransport::holds(std::uint64_t number) const {
+  const auto at = static_cast<std::uint32_t>(number);
+  const std::lock_guard lock(mutex_);
+  QUIRE_CHECK(at < places_.size(), "a place that there is");
+  return is_held(places_[at], number);
 }
 
 void MemoryTransport::attach(const KvPages& pages, std::function<void()> notify) {
@@ -193,10 +199,12 @@ MemoryTransport::Moved MemoryTransport::store(Lock& lock, const Moving& moving, 
   const auto at = static_cast<std::uint32_t>(number);
   QUIRE_CHECK(at < places_.size(), "transfers name places that there are");
   Place& place = places_[at];
+  changed_.wait(lock, [&place] { return place.num_reads == 0; });
   if (place.generation != number >> 32U) return Moved::absent;
   if (place.state == PlaceState::storing || place.num_loads > 0) return Moved::in_use;
   place.state = PlaceState::storing;
   place.stored_name = place.name;
+  place.stored_as = place.generation;
   place.group = moving.group;
   const Place stored = place;
   lock.unlock();

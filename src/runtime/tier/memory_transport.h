@@ -55,9 +55,11 @@ class MemoryTransport final : public Transport {
   // What Transfer::places says of a place that holds this name, or is to hold it, from now on; what was said of the place before fails. A
   // place that nobody asked this for has no name and goes by its own number. Any thread.
   [[nodiscard]] std::uint64_t assign(std::uint32_t place, const OffloadKey& name);
-  // Copies what lies in a place, of which a transfer carries this number: all that was stored, and as it was stored, or false. Nothing may
-  // be stored there meanwhile. Any thread.
+  // Copies what was stored in a place by a transfer that carried this number: all that was stored, and as it was stored, or false. A store
+  // that comes meanwhile waits for it. Any thread.
   bool read(std::uint64_t number, std::span<std::byte> into);
+  // Whether it would. Any thread.
+  [[nodiscard]] bool holds(std::uint64_t number) const;
   [[nodiscard]] std::uint32_t num_places() const { return static_cast<std::uint32_t>(places_.size()); }
   [[nodiscard]] std::uint64_t block_bytes() const { return block_bytes_; }
   // Any thread.
@@ -82,6 +84,8 @@ class MemoryTransport final : public Transport {
     std::uint32_t generation = 0;  // assigned
     PlaceState state = PlaceState::empty;
     std::uint32_t num_loads = 0;  // under way
+    std::uint32_t num_reads = 0;  // the same
+    std::uint32_t stored_as = 0;  // storing, held: the generation that it had then
     OffloadKey stored_name;       // storing, held: what
     std::uint32_t group = 0;      // storing, held: a block of which
     Checksum checksum{};          // held
@@ -96,6 +100,10 @@ class MemoryTransport final : public Transport {
 
   MemoryTransport(std::unique_ptr<std::byte[], Unmap> memory, const MemoryTransportOptions& options, std::uint64_t place_bytes);
   void run(Queue& queue);
+  [[nodiscard]] bool is_held(const Place& place, std::uint64_t number) const {
+    return place.generation == number >> 32U && place.state == PlaceState::held && place.stored_as == place.generation &&
+           place.stored_name == place.name;
+  }
   // The next block of a transfer that has one left; the lock is open meanwhile.
   void move_one(Lock& lock, const std::shared_ptr<Moving>& moving);
   Moved store(Lock& lock, const Moving& moving, std::size_t index);

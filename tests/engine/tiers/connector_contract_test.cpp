@@ -8,8 +8,12 @@
 #include <thread>
 
 #include "engine/simulated_engine.h"
+#include "engine/tiers/dram_tier.h"
+#include "engine/tiers/peer_cache_tier.h"
 #include "engine/tiers/remote_tier.h"
 #include "quire/connector_registry.h"
+#include "runtime/remote/peer_server.h"
+#include "runtime/remote/remote_value.h"
 #include "runtime/remote/toy_redis.h"
 #include "runtime/tier/tier_support.h"
 #include "support/simulated_device.h"
@@ -114,6 +118,7 @@ const Contracted kContracted[] = {
     {"remote", {"Remote,places=400"}},
     {"remote_small", {"Remote,places=20"}},
     {"remote_behind_another", {"OffloadingConnector,cpu_bytes_to_use=640", "Remote,places=400"}, true},
+    {"peer_cache_behind_another", {"OffloadingConnector,cpu_bytes_to_use=640", "PeerCache"}, true},
 };
 
 class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, Mode>> {
@@ -136,6 +141,12 @@ class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, M
       if (!tier) return Result<ConnectorHalves>(std::unexpected(tier.error()));
       return Result<ConnectorHalves>({.connector = KvTier::connector_of(*tier), .transport = KvTier::transport_of(*tier)});
     }));
+    ASSERT_TRUE(registry.add("PeerCache", [&](const ConnectorParameters&, const ConnectorContext& context) {
+      auto tier = open_peer_cache({.peers = {"127.0.0.1:" + std::to_string(start_holder())}, .policy = KvTierPolicy::exact},
+                                  *context.config, test::small_layout(), test::tier_fingerprint(), nullptr);
+      if (!tier) return Result<ConnectorHalves>(std::unexpected(tier.error()));
+      return Result<ConnectorHalves>({.connector = KvTier::connector_of(*tier), .transport = KvTier::transport_of(*tier)});
+    }));
     std::vector<NamedConnector> connectors;
     for (std::string text : contracted.connectors) {
       if (const std::size_t at = text.find("FOLDER"); at != std::string::npos) text.replace(at, 6, folder_.path());
@@ -146,6 +157,30 @@ class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, M
     engine_ =
         start(mode, {.options = options_,
                      .seams = {.connector = halves.connector, .transport = std::make_shared<FaultyTransport>(halves.transport, faults)}});
+  }
+  // Another engine, which has computed some of what is asked here, and gives it; its port.
+  std::uint16_t start_holder() {
+    const auto dram = DramTier::create({.bytes = 2000 * test::kSmallBlockBytes, .policy = KvTierPolicy::exact}, test::small_config(),
+                                       test::small_layout())
+                          .value();
+    quire::Setup setup{.options = options_, .tiers = {dram}};
+    shared_ = PeerServer::open({.host = "127.0.0.1",
+                                .port = 0,
+                                .secret = {},
+                                .fingerprint = test::tier_fingerprint(),
+                                .engine_id = "holder",
+                                .shelf = DramTier::share(dram)})
+                  .value();
+    EXPECT_TRUE(connect_tiers(setup.tiers, setup.seams));
+    holder_ = start(std::get<1>(GetParam()), setup);
+    Collector sink;
+    for (std::uint64_t seed = 61; seed < 65; ++seed) {
+      Random random(seed);
+      std::vector<RequestId> ids;
+      for (std::uint32_t i = 0; i < kContractRequests / 2; ++i) ids.push_back(holder_->submit(random_request(random), sink).value());
+      for (const RequestId id : ids) sink.wait(id);
+    }
+    return shared_->port();
   }
   void run(std::uint64_t seed, const std::function<void(std::uint32_t)>& between = [](std::uint32_t) {}) {
     Random random(seed);
@@ -169,6 +204,8 @@ class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, M
   test::ToyRedis redis_;
   EngineOptions options_ = test::small_cache(kContractRequests);
   Collector sink_;
+  std::unique_ptr<Engine> holder_;
+  std::unique_ptr<PeerServer> shared_;
   std::unique_ptr<Engine> engine_;
 };
 

@@ -12,6 +12,7 @@
 
 #include "engine/simulated_engine.h"
 #include "engine/tiers/dram_tier.h"
+#include "runtime/remote/remote_value.h"
 #include "runtime/remote/toy_redis.h"
 #include "runtime/tier/tier_support.h"
 #include "support/pipe.h"

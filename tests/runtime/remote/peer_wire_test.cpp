@@ -89,6 +89,51 @@ TEST(PeerWire, WhatOneWritesTheOtherReadsInPieces) {
   }
 }
 
+TEST(PeerWire, NamesAndWhatIsSaidOfThemAreRead) {
+  PeerSeal seal(key_of(1)), other(key_of(2));
+  const PeerSession session = session_of(3);
+  for (const std::size_t count : {std::size_t{1}, std::size_t{9}, kMostPeerNames}) {
+    std::vector<OffloadKey> names;
+    PeerFound found{.number = 5, .has = {}};
+    for (std::size_t i = 0; i < count; ++i) {
+      names.push_back(tier_name(i));
+      found.has.push_back(i % 3 == 1);
+    }
+    for (const PeerKind kind : {PeerKind::find, PeerKind::take}) {
+      std::vector<std::byte> out;
+      seal.add_names(out, session, kind, 77, names);
+      PeerFrames frames(kMostPeerNamesPayload);
+      const auto frame = take(frames, out, 1000);
+      ASSERT_TRUE(frame);
+      EXPECT_EQ(frame->kind, kind);
+      const auto read = seal.read_names(*frame, session);
+      ASSERT_TRUE(read);
+      EXPECT_EQ(read->number, 77U);
+      EXPECT_EQ(read->names, names);
+      EXPECT_FALSE(other.read_names(*frame, session));
+      EXPECT_FALSE(seal.read_names(*frame, session_of(4)));
+    }
+    std::vector<std::byte> out;
+    seal.add_found(out, session, found);
+    PeerFrames frames(kMostPeerPayload);
+    const auto frame = take(frames, out, 7);
+    ASSERT_TRUE(frame);
+    const auto read = seal.read_found(*frame, session);
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->number, 5U);
+    EXPECT_EQ(read->has, found.has);
+    EXPECT_FALSE(other.read_found(*frame, session));
+  }
+  std::vector<std::byte> out;
+  seal.add_gone(out, session, 9);
+  PeerFrames frames(kMostPeerPayload);
+  const auto frame = take(frames, out, 7);
+  ASSERT_TRUE(frame);
+  EXPECT_EQ(seal.read_gone(*frame, session), 9U);
+  EXPECT_FALSE(other.read_gone(*frame, session));
+  EXPECT_FALSE(seal.read_names(*frame, session));
+}
+
 TEST(PeerWire, ABlockIsThatOfItsNameIndexConnectionModelAndKeyAlone) {
   PeerSeal seal(key_of(1)), other(key_of(2));
   const PeerSession session = session_of(3);

@@ -99,7 +99,7 @@ TEST(RemoteStore, ServersFindWhatOthersHaveStored) {
   EXPECT_EQ(second.ask({1, 4, 2}).has, (std::vector<bool>{true, false, true}));
   EXPECT_EQ(other_model.ask({1, 4, 2}).has, (std::vector<bool>{false, false, false}));
   EXPECT_EQ(other_model.load(1), Loaded::absent);
-  const RemoteStoreStats stats = second->stats();
+  const SharedStoreStats stats = second->stats();
   EXPECT_EQ(stats.num_loaded, 3U);
   EXPECT_EQ(stats.bytes_loaded, 3 * kRemoteBlock - 12);
   EXPECT_EQ(stats.num_asked, 3U);

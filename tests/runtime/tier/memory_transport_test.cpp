@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "runtime/tier/toy_cache.h"
@@ -73,8 +74,40 @@ TEST_F(MemoryTransportTest, WhatLiesInAPlaceIsReadAsItWasStoredOrNotAtAll) {
   EXPECT_EQ(transport_->stats().num_refused, 2U);
   ASSERT_EQ(store(0, BlockId{1}, number), TransferOutcome::done);
   EXPECT_TRUE(transport_->read(number, bytes));
-  (void)transport_->assign(2, name);
+  EXPECT_TRUE(transport_->holds(number));
+  const std::uint64_t again = transport_->assign(2, name);
   EXPECT_FALSE(transport_->read(number, bytes)) << "the number means nothing any more";
+  EXPECT_FALSE(transport_->holds(again) || transport_->read(again, bytes))
+      << "what lies there was stored before, and may have been dropped";
+  ASSERT_EQ(store(0, BlockId{1}, again), TransferOutcome::done);
+  EXPECT_TRUE(transport_->holds(again) && transport_->read(again, bytes));
+}
+
+// A thread of another room reads while blocks are stored: what it gets is one of the two, and every store is done.
+TEST_F(MemoryTransportTest, AStoreWaitsForWhoReads) {
+  OffloadKey name;
+  cache_.fill(BlockId{1}, 5);
+  std::atomic<std::uint64_t> number = transport_->assign(2, name);
+  ASSERT_EQ(store(0, BlockId{1}, number), TransferOutcome::done);
+  const std::vector<std::byte> wanted(transport_->memory_of(2).begin(), transport_->memory_of(2).begin() + 9000);
+  std::atomic<bool> stops = false;
+  std::atomic<std::uint64_t> num_read = 0;
+  std::thread reader([&] {
+    std::vector<std::byte> bytes(9000);
+    while (!stops)
+      if (transport_->read(number, bytes)) {
+        EXPECT_EQ(bytes, wanted);
+        ++num_read;
+      }
+  });
+  for (int i = 0; i < 300 || (num_read < 20 && i < 100'000); ++i) {
+    number = transport_->assign(2, name);
+    EXPECT_EQ(store(0, BlockId{1}, number), TransferOutcome::done);
+  }
+  stops = true;
+  reader.join();
+  EXPECT_GE(num_read, 20U) << "too little was met";
+  EXPECT_EQ(transport_->stats().num_refused, 0U);
 }
 
 TEST_F(MemoryTransportTest, WhatWasNotStoredThereIsAbsent) {
