@@ -36,10 +36,14 @@ def plain(value):
     if isinstance(value, (set, frozenset)):
         return sorted(map(plain, value))
     if isinstance(value, dict):
-        return {key.hex() if isinstance(key, bytes) else str(key): plain(item) for key, item in value.items()}
+        return {_key(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return _object(value)
+
+
+def _key(key) -> str:
+    return key.hex() if isinstance(key, bytes) else str(key.value if isinstance(key, enum.Enum) else key)
 
 
 def _object(value):

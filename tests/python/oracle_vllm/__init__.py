@@ -76,6 +76,9 @@ class ConnectorStats:
     def __init__(self, data=None):
         self.data = data or {}
 
+    def to_dict(self):  # vLLM 0.32.0
+        return self.data
+
 
 def _quiet_logger(name: str) -> logging.Logger:
     logger = logging.getLogger(name)

@@ -26,6 +26,46 @@ Ids blocks_of(const CoreDriver& d, std::uint64_t id, std::uint32_t group) {
   return ids;
 }
 
+// Its grammars cannot be compiled.
+class NoGrammar final : public Grammar {
+ public:
+  bool ready(RequestId /*id*/) override { return false; }
+  bool failed(RequestId /*id*/) override { return true; }
+  bool should_advance(const RequestView& /*request*/) override { return false; }
+  bool accept(RequestId /*id*/, std::span<const TokenId> /*tokens*/) override { return false; }
+  std::uint32_t count_valid(RequestId /*id*/, std::span<const TokenId> /*drafts*/) override { return 0; }
+};
+
+TEST(NewerLoads, GrammarsThatAreNoneEndAsTheyAreQueuedAndBeforeLoadsThatFailed) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
+  NoGrammar grammar;
+  CoreConfig config = deciding(kNewer);
+  config.kv_load_failure = KvLoadFailurePolicy::fail;
+  CoreDriver d(config, {.connector = &connector, .grammar = &grammar});
+  d.add(1, 10, 4);
+  for (const std::uint64_t id : {3U, 2U}) {
+    const Tokens prompt = CoreDriver::prompt(id, 10);
+    NewRequest request = CoreDriver::request(id, prompt, 4);
+    request.structured_output = true;
+    d.add(request);
+  }
+  d.plan();
+  connector.log.clear();
+  const Outcome outcome = d.apply({}, reported({d.blocks(1).at(1)}));
+  Ids ended;
+  for (const Update& update : outcome.updates) {
+    EXPECT_EQ(update.status, RequestStatus::finished_error);
+    ended.push_back(update.id);
+  }
+  EXPECT_EQ(ended, (Ids{3, 2, 1}));
+  ASSERT_EQ(connector.log.size(), 5U);
+  EXPECT_EQ(connector.log[0], "finished 3 status=10 blocks=[]");
+  EXPECT_EQ(connector.log[1], "finished 2 status=10 blocks=[]");
+  EXPECT_EQ(connector.log[2], "order_failed 0 of 1");
+  EXPECT_EQ(connector.log[3], "finished 1 status=10 blocks=[1]") << "what lies before the bad block";
+}
+
 TEST(NewerLoads, OneThatIsAwaitedBeginsOnlyBesideWhatPromptsStillNeed) {
   for (const auto profile : {kOlder, kNewer}) {
     ScriptedConnector connector;
