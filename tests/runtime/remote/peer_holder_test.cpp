@@ -1,0 +1,89 @@
+// What a server that gives blocks by name says to whom.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "runtime/remote/peer_line.h"
+#include "runtime/remote/toy_shelf.h"
+
+namespace quire::test {
+namespace {
+
+// What somebody with the key may say besides what an asker says.
+class RawAsker {
+ public:
+  explicit RawAsker(std::uint16_t port) : line(address(port), tier_fingerprint(7), peer_block_payload(kCacheBlock)) {
+    line.open();
+    wait([&] { return line.state() == PeerLine::State::open; });
+  }
+  // What is answered; nullopt: the connection is over.
+  std::optional<PeerFrame> say(const PeerSession& session, PeerKind kind, std::uint32_t number, const std::vector<OffloadKey>& names) {
+    seal.add_names(line.out(), session, kind, number, names);
+    return next();
+  }
+  std::optional<PeerFrame> next() {
+    std::optional<PeerFrame> frame;
+    wait([&] { return frame.has_value(); }, &frame);
+    return frame;
+  }
+
+  PeerLine line;
+  PeerSeal seal{std::vector(16, std::byte{1})};
+
+ private:
+  static RemoteAddress address(std::uint16_t port) {
+    RemoteAddress at;
+    at.host = "127.0.0.1";
+    at.port = port;
+    return at;
+  }
+  void wait(const std::function<bool()>& is_over, std::optional<PeerFrame>* frame = nullptr) {
+    const auto begin = std::chrono::steady_clock::now();
+    while (!line.is_lost() && std::chrono::steady_clock::now() - begin < std::chrono::seconds(10)) {
+      const std::optional<PeerFrame> next = line.go_on(seal);
+      if (frame != nullptr) *frame = next;
+      if (is_over()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+};
+
+TEST(PeerHolder, GivesWhatItHasToWhoSaysItWithTheKeyOnThisConnectionAndNothingElse) {
+  Holder holder;
+  holder.shelf->put(1);
+  RawAsker raw(holder.server->port()), other(holder.server->port());
+  ASSERT_EQ(raw.line.state(), PeerLine::State::open);
+  // A name of no cache group, one that nobody holds, and twice the same.
+  OffloadKey nowhere = tier_name(1);
+  nowhere.group = 9;
+  const std::vector<OffloadKey> names = {nowhere, tier_name(5), tier_name(1), tier_name(1)};
+  auto frame = raw.say(raw.line.session(), PeerKind::take, 40, names);
+  ASSERT_TRUE(frame);
+  EXPECT_EQ(raw.seal.read_gone(*frame, raw.line.session()), 40U);
+  frame = raw.next();
+  ASSERT_TRUE(frame);
+  EXPECT_EQ(raw.seal.read_gone(*frame, raw.line.session()), 41U);
+  for (const std::uint32_t number : {42U, 43U}) {
+    frame = raw.next();
+    ASSERT_TRUE(frame);
+    EXPECT_FALSE(raw.seal.read_block(*frame, raw.line.session(), tier_name(4), number, kCacheBlock)) << "under another name";
+    ASSERT_TRUE(raw.seal.read_block(*frame, raw.line.session(), tier_name(1), number, kCacheBlock));
+  }
+  // What was said on another connection is worth nothing.
+  EXPECT_FALSE(other.say(raw.line.session(), PeerKind::find, 0, {tier_name(1)}));
+  EXPECT_TRUE(other.line.is_lost());
+  EXPECT_EQ(other.line.why_lost(), "it has another key");
+  // No message at all.
+  RawAsker noise(holder.server->port());
+  noise.line.out().assign(5000, std::byte{0xff});
+  EXPECT_FALSE(noise.next());
+  EXPECT_TRUE(noise.line.is_lost());
+  EXPECT_TRUE(raw.say(raw.line.session(), PeerKind::find, 7, {tier_name(1)})) << "others go on";
+  EXPECT_EQ(holder.server->stats().num_sent, 2U);
+}
+
+}  // namespace
+}  // namespace quire::test
