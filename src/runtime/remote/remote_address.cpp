@@ -1,6 +1,8 @@
 #include "runtime/remote/remote_address.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <boost/url/parse.hpp>
@@ -26,8 +28,11 @@ std::optional<Number> number_of(std::string_view text) {
 
 }  // namespace
 
+// A name that only begins like an address of this machine can be anybody's.
 bool RemoteAddress::is_local() const {
-  return !unix_path.empty() || host == "localhost" || host == "::1" || host.starts_with("127.");
+  in_addr address{};
+  const bool is_v4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
+  return !unix_path.empty() || host == "localhost" || host == "::1" || (is_v4 && ntohl(address.s_addr) >> 24U == IN_LOOPBACKNET);
 }
 
 std::string RemoteAddress::name() const {

@@ -24,6 +24,18 @@ TEST(RemoteAddress, SaysWhereAndHowToGetIn) {
   EXPECT_TRUE(socket.is_local());
 }
 
+RemoteAddress of_host(const char* host) {
+  RemoteAddress address;
+  address.host = host;
+  return address;
+}
+
+TEST(RemoteAddress, AKeyMayBeLeftOutOnThisMachineAlone) {
+  for (const char* host : {"localhost", "127.0.0.1", "127.1.2.3", "::1"}) EXPECT_TRUE(of_host(host).is_local()) << host;
+  for (const char* host : {"127.evil.example", "127.0.0.1.evil.example", "128.0.0.1", "10.0.0.1", "localhost.example", "::2"})
+    EXPECT_FALSE(of_host(host).is_local()) << host;
+}
+
 TEST(RemoteAddress, WhatIsNoneIsRefusedWithoutItsPassword) {
   for (const char* text :
        {"", "store:6379", "http://store", "redis://", "redis://:hidden@", "redis://u:hidden@h:0", "redis://h:65536", "redis://h/first",
