@@ -1,0 +1,167 @@
+// How many blocks a whole sequence is taken to need: what its kind of attention holds at once, and no more; and freed blocks that go back
+// late.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/random.h"
+#include "core/kv/kv_cache_manager.h"
+#include "core/kv/kv_support.h"
+#include "support/rounds.h"
+
+namespace quire {
+namespace {
+
+using test::TestRequest;
+using test::values;
+using Ids = std::vector<std::uint32_t>;
+
+// Of a sequence of so many tokens that holds nothing, with so many in flight at once.
+std::uint32_t missing(const LayerKvSpec& spec, std::uint32_t num_tokens, std::uint32_t in_flight, std::uint32_t max_model_len = 64) {
+  KvCacheOptions options = test::options_of();
+  options.max_in_flight_tokens = in_flight;
+  options.max_model_len = max_model_len;
+  KvCacheManager kv(test::config_of(2, {spec}), options);
+  TestRequest request(std::string(num_tokens, 'x'), 4);
+  const std::uint32_t lack = kv.missing_for_full_sequence(request.view(), {.num_new_tokens = 1});
+  return lack + 1;  // one is free
+}
+
+TEST(CapsOnBlocks, AWindowHoldsItselfWhatIsInFlightAndABlockBeforeIt) {
+  EXPECT_EQ(missing(test::window(8), 40, 0), 10U) << "without a number of tokens in flight, all";
+  EXPECT_EQ(missing(test::window(8), 40, 1), 3U) << "8 tokens, and one block more";
+  EXPECT_EQ(missing(test::window(8), 40, 2), 4U) << "9 tokens take three blocks";
+  EXPECT_EQ(missing(test::window(8), 40, 5), 4U);
+  EXPECT_EQ(missing(test::window(8), 40, 6), 5U);
+  EXPECT_EQ(missing(test::window(8), 40, 40), 10U) << "no more than it has tokens";
+  EXPECT_EQ(missing(test::window(8), 12, 5), 3U);
+  EXPECT_EQ(missing(test::window(8), 40, 40, 16), 4U) << "nor more than the model's length";
+}
+
+TEST(CapsOnBlocks, AChunkHoldsItselfAndWhatIsInFlight) {
+  EXPECT_EQ(missing(test::chunked(8), 40, 0), 10U);
+  EXPECT_EQ(missing(test::chunked(8), 40, 4), 3U);
+  EXPECT_EQ(missing(test::chunked(8), 40, 5), 4U);
+  EXPECT_EQ(missing(test::chunked(8), 40, 8), 4U);
+  EXPECT_EQ(missing(test::chunked(8), 40, 40), 10U);
+  EXPECT_EQ(missing(test::chunked(8), 4, 4), 1U);
+}
+
+TEST(CapsOnBlocks, FullAttentionHoldsAll) {
+  for (const std::uint32_t in_flight : {0U, 1U, 8U}) {
+    EXPECT_EQ(missing(test::full(), 40, in_flight), 10U);
+    EXPECT_EQ(missing(test::mla(), 41, in_flight), 11U);
+  }
+}
+
+TEST(CapsOnBlocks, InRandomCasesAreTheDefinitions) {
+  Random random(1);
+  for (std::uint64_t i = 0; i < rounds_of(2000); ++i) {
+    const auto size = static_cast<std::uint32_t>(random.between(1, 24)), tokens = static_cast<std::uint32_t>(random.between(1, 64));
+    const auto in_flight = static_cast<std::uint32_t>(random.between(1, 70)), length = static_cast<std::uint32_t>(random.between(8, 80));
+    const auto blocks = [](std::uint32_t count) { return (count + 3) / 4; };
+    const std::uint32_t all = blocks(std::min(tokens, length));
+    const std::uint32_t of_window = blocks(std::min(size - 1 + in_flight, length)) + 1;
+    const std::uint32_t of_chunk = blocks(std::min(size + in_flight, length));
+    ASSERT_EQ(missing(test::window(size), tokens, in_flight, length), std::min(all, of_window))
+        << size << " " << tokens << " " << in_flight;
+    ASSERT_EQ(missing(test::chunked(size), tokens, in_flight, length), std::min(all, of_chunk))
+        << size << " " << tokens << " " << in_flight;
+  }
+}
+
+// Which blocks of a window get a name where not all of them do.
+Ids named(std::uint32_t window, std::int64_t retention, std::uint32_t num_prompt, bool use_eagle = false, std::uint32_t boundary = 0) {
+  KvCacheOptions options = test::options_of();
+  options.retention = retention;
+  options.use_eagle = use_eagle;
+  KvCacheManager kv(test::config_of(40, {test::window(window)}), options);
+  TestRequest request(std::string(60, 'x'), 4);
+  KvRequest view = request.view();
+  view.num_prompt_tokens = num_prompt;
+  view.shared_prefix_boundary = boundary;
+  EXPECT_EQ(kv.allocate_slots(view, {.num_new_tokens = 60}), 0U);
+  Ids named;
+  const std::span<const BlockId> blocks = request.blocks.blocks(0);
+  for (std::uint32_t i = 0; i < blocks.size(); ++i)
+    if (kv.pool().index().contains(blocks[i])) named.push_back(i);
+  return named;
+}
+
+TEST(SparseWindows, BlocksAHitCanBeginBehindHaveNames) {
+  EXPECT_EQ(named(8, 0, 33), (Ids{6, 7})) << "of the prompt's end alone: the window of the token behind 32";
+  EXPECT_EQ(named(8, 0, 32), (Ids{5, 6})) << "the last token of a prompt is computed";
+  EXPECT_EQ(named(8, 0, 36), (Ids{6, 7}));
+  EXPECT_EQ(named(8, 0, 37), (Ids{7, 8}));
+  EXPECT_EQ(named(8, 0, 33, false, 16), (Ids{2, 3, 6, 7})) << "and where others share its beginning";
+  EXPECT_EQ(named(8, 16, 33), (Ids{2, 3, 6, 7, 10, 11, 14})) << "and every 16 tokens";
+  EXPECT_EQ(named(8, 8, 33).size(), 15U) << "a window reaches from one such place to the next";
+  EXPECT_EQ(named(4, 0, 33), (Ids{7}));
+  EXPECT_EQ(named(2, 0, 33), (Ids{7}));
+}
+
+// 33 tokens: with EAGLE a hit takes a block more, and ends a block before.
+TEST(SparseWindows, WithEagleABlockMoreAndOneEarlier) {
+  EXPECT_EQ(named(8, 0, 33, true), (Ids{5, 6, 7}));
+  EXPECT_EQ(named(8, 0, 32, true), (Ids{4, 5, 6, 7})) << "7 blocks of it can be found, or all 8 by who goes on";
+  EXPECT_EQ(named(8, 0, 3, true), (Ids{0})) << "no block lies before it";
+}
+
+TEST(FreedLater, BlocksGoBackWhenTheyAreDueInTheOrderOfTheirEnds) {
+  KvCacheManager kv(test::config_of(12, {test::full(), test::window(64)}), test::options_of());
+  TestRequest first("ABCDEFGH", 4), second("abcd", 4);
+  ASSERT_EQ(kv.allocate_slots(first.view(), {.num_new_tokens = 8}), 0U);
+  ASSERT_EQ(kv.allocate_slots(second.view(), {.num_new_tokens = 4}), 0U);
+  const auto queue = [&] { return values(kv.pool().free_queue().to_vector()); };
+  const Ids rest = queue();
+  const Ids of_first[] = {values(first.blocks.blocks(0)), values(first.blocks.blocks(1))};
+  const Ids of_second[] = {values(second.blocks.blocks(0)), values(second.blocks.blocks(1))};
+  kv.free_later(first.blocks, 3);
+  kv.free_later(second.blocks, 5);
+  kv.check_invariants({});
+  EXPECT_TRUE(first.blocks.blocks(0).empty());
+  for (const std::uint64_t now : {0U, 2U}) kv.free_due(now);
+  EXPECT_EQ(queue(), rest) << "nothing is due";
+  EXPECT_EQ(kv.pool().ref_count(BlockId{of_first[0][0]}), 1U);
+  kv.free_due(4);
+  Ids expected = rest;
+  for (const std::uint32_t block : {of_first[1][1], of_first[1][0], of_first[0][1], of_first[0][0]}) expected.push_back(block);
+  EXPECT_EQ(queue(), expected) << "the last block of all first";
+  kv.free_due(5);
+  for (const std::uint32_t block : {of_second[1][0], of_second[0][0]}) expected.push_back(block);
+  EXPECT_EQ(queue(), expected);
+  kv.check_invariants({});
+}
+
+// The memory of what has gone back is used again, whatever was in it.
+TEST(FreedLater, AtRandomNothingIsFreedTwiceOrKept) {
+  for (std::uint64_t seed = 1; seed <= rounds_of(20); ++seed) {
+    Random random(seed);
+    constexpr std::uint32_t kNumBlocks = 24;
+    KvCacheManager kv(test::config_of(kNumBlocks + 1, {test::full()}), test::options_of());
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> leaving;  // when, and how many
+    std::uint64_t now = 0;
+    for (int step = 0; step < 200; ++step) {
+      now += random.below(2);
+      kv.free_due(now);
+      std::erase_if(leaving, [&](const auto& one) { return one.first <= now; });
+      TestRequest request(std::string(random.between(1, 24), static_cast<char>('a' + random.below(26))), 4);
+      const auto num_tokens = static_cast<std::uint32_t>(request.tokens.size());
+      if (kv.allocate_slots(request.view(), {.num_new_tokens = num_tokens}) == 0) {
+        const auto num_blocks = static_cast<std::uint32_t>(request.blocks.blocks(0).size());
+        const std::uint64_t due = std::max(now + random.between(1, 3), leaving.empty() ? 0 : leaving.back().first);
+        kv.free_later(request.blocks, due);
+        leaving.emplace_back(due, num_blocks);
+      }
+      std::uint32_t num_held = 0;
+      for (const auto& [due, count] : leaving) num_held += count;
+      ASSERT_EQ(kv.pool().num_free_blocks(), kNumBlocks - num_held) << seed << ", step " << step;
+      kv.check_invariants({});
+    }
+    kv.free_due(now + 100);
+    ASSERT_EQ(kv.pool().num_free_blocks(), kNumBlocks);
+  }
+}
+
+}  // namespace
+}  // namespace quire
