@@ -170,5 +170,30 @@ TEST(DecisionDigest, OfAVersionStay) {
   EXPECT_EQ(digest_of(parts.plan()), 3528770752368435459U) << "raise the version in journal_form.h";
 }
 
+// Journals carry digests from one build to another: the numbers stay.
+TEST(DecisionDigest, IsTheSameInEachBuild) {
+  Plan parts;
+  parts.scheduled[0].drafts = parts.scheduled[1].new_tokens = parts.tokens;
+  StepPlan plan = parts.plan();
+  EXPECT_EQ(digest_of(plan), 4744212367129574093U);
+  EXPECT_EQ(digest_of(plan, false), 12620369900635245633U);
+  std::vector<TokenId> tokens{1, 2};
+  std::vector<RequestUpdate> updates(1);
+  updates[0].id = {1};
+  updates[0].tokens = tokens;
+  updates[0].stop_token = 9;
+  std::vector<FirstAdmission> admissions{{.id = {1}, .num_cached_tokens = 4}};
+  std::vector<RequestId> ids{{3}, {4}};
+  std::vector<FinishedSet> sets{{.client_index = 1, .ids = ids}};
+  StepOutcome outcome{};
+  outcome.step = {5};
+  outcome.updates = updates;
+  outcome.first_admissions = admissions;
+  outcome.preempted = outcome.failed_loads = outcome.retired = ids;
+  outcome.finished_sets = sets;
+  EXPECT_EQ(digest_of(outcome), 341806553454301413U);
+  EXPECT_EQ(digest_of(outcome, false), 6103570430612169672U);
+}
+
 }  // namespace
 }  // namespace quire::test

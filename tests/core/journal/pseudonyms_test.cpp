@@ -37,5 +37,15 @@ TEST(Pseudonyms, OfSeveralAreThoseOfEach) {
   }
 }
 
+TEST(Pseudonyms, TheLastNameHasOneTooWhereNothingFollows) {
+  const NameKey key{.words = {3, 4}, .name_bytes = 16};
+  const std::vector<std::uint8_t> names(32, 7);
+  const std::vector<std::uint8_t> others = pseudonyms(key, names);
+  BlockHash name;
+  std::memcpy(name.bytes.data(), names.data(), 16);
+  for (const std::size_t at : {0U, 16U}) EXPECT_EQ(std::memcmp(&others[at], pseudonym(key, name).bytes.data(), 16), 0) << at;
+  EXPECT_TRUE(pseudonyms(key, {}).empty());
+}
+
 }  // namespace
 }  // namespace quire::test
