@@ -118,6 +118,19 @@ std::string replay(ToldComposite& composite, std::istream& words) {
 }
 
 // The first has the beginning, the last the end, and the one between them nothing.
+TEST(CompositeConnector, WhereNobodyHasAnythingNothingIsLoaded) {
+  for (const CompositeChoice choice : {CompositeChoice::first, CompositeChoice::longest, CompositeChoice::stacked}) {
+    for (const bool load_async : {false, true}) {
+      ToldComposite c(2, choice);
+      for (const auto& member : c.members_of) member->answer = {.num_tokens = 0, .load_async = load_async};
+      const ExternalMatch match = c.connector.match(ToldComposite::request(1), 4);
+      EXPECT_EQ(match.num_tokens, 0U);
+      EXPECT_FALSE(match.load_async);
+      EXPECT_EQ(c.allocated(1, 3, 0), "0:0 0:0");
+    }
+  }
+}
+
 TEST(CompositeConnector, StackedEachLoadsWhatItHasBehindTheOthers) {
   ToldComposite composite(3, CompositeChoice::stacked);
   composite.members_of[0]->answer = {.num_tokens = 8, .load_async = true};
