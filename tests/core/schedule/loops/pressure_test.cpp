@@ -140,6 +140,20 @@ TEST(Pressure, AboveTheMarkTheLastOneIsPreemptedIfAskedFor) {
   }
 }
 
+TEST(Pressure, OfTwoThatRunTheLastOneIsPreempted) {
+  CoreDriver d(pressed_config({.pressure_high = 0.4, .pressure_low = 0.1, .pressure_preempts = true}));
+  d.add(1, 16, 20);
+  d.add(2, 16, 20);
+  d.step();
+  ASSERT_EQ(d.core->counters().num_running, 2U) << "8 of 20 blocks are not above the mark";
+  d.step();
+  d.plan();
+  EXPECT_EQ(d.view(2).status, RequestStatus::preempted) << "10 are";
+  EXPECT_GT(d.scheduled(1), 0U);
+  EXPECT_EQ(d.core->counters().num_pressure_preemptions, 1U);
+  d.apply();
+}
+
 TEST(Pressure, TheOnlyOneThatRunsIsNotPreempted) {
   CoreDriver d(pressed_config({.pressure_high = 0.2, .pressure_low = 0.1, .pressure_preempts = true}));
   d.add(1, 40, 3);

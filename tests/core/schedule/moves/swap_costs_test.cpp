@@ -1,0 +1,96 @@
+// Whether a victim is swapped under SwapChoice::measured: beside the same sum done by hand, in seeded random cases just on this side of the
+// limit and just on the other.
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "core/schedule/core_driver.h"
+#include "support/rounds.h"
+
+namespace quire::test {
+namespace {
+
+// A block of a group: tokens, keys and values, heads, their size, bytes.
+constexpr double kBytes = 4 * 2 * 8 * 16 * 2;
+
+CoreConfig measured(std::uint32_t num_near, std::uint32_t num_far) {
+  CoreConfig config = sync_config(5);
+  config.swap = {.num_swap_places = num_near + num_far, .num_far_places = num_far, .swap_choice = SwapChoice::measured};
+  FullAttentionSpec& spec = std::get<FullAttentionSpec>(config.kv.groups[0].spec);
+  spec.num_kv_heads = 8;
+  spec.head_size = 16;
+  spec.dtype = {"bfloat16", 2};
+  return config;
+}
+
+// Request 2 has 7 computed tokens in 2 blocks when it gives way.
+bool swaps(const CoreConfig& config, const SwapCosts& costs) {
+  CoreDriver d(config);
+  d.core->set_swap_costs(costs);
+  d.add(1, 8, 8);
+  d.add(2, 7, 8);
+  d.step();
+  d.plan();
+  EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
+  const bool swaps = d.core->counters().num_swapped_out == 1;
+  EXPECT_EQ(d.core->counters().num_swaps_no_gain, swaps ? 0U : 1U);
+  d.apply();
+  return swaps;
+}
+
+TEST(SwapCosts, OutAndInOfNearAndFarPlacesAgainstComputingTheTokens) {
+  for (std::uint64_t seed = 1; seed <= rounds_of(100); ++seed) {
+    Random random(seed);
+    const auto speed = [&] { return kBytes * static_cast<double>(random.between(1, 1000)) / 100.0; };
+    const auto num_near = static_cast<std::uint32_t>(random.below(4));
+    const double far_bytes = kBytes * (2 - std::min(num_near, 2U)), near_bytes = 2 * kBytes - far_bytes;
+    SwapCosts costs{.out_bytes_per_s = speed(), .in_bytes_per_s = speed()};
+    costs.far_out_bytes_per_s = speed();
+    costs.far_in_bytes_per_s = speed();
+    const double seconds = near_bytes / costs.out_bytes_per_s + near_bytes / costs.in_bytes_per_s + far_bytes / costs.far_out_bytes_per_s +
+                           far_bytes / costs.far_in_bytes_per_s;
+    constexpr double kPart = 1e-5;  // less than one byte in all these makes
+    costs.prefill_tokens_per_s = 7.0 / (seconds * (1.0 + kPart));
+    EXPECT_TRUE(swaps(measured(num_near, 4), costs)) << seed;
+    costs.prefill_tokens_per_s = 7.0 / (seconds * (1.0 - kPart));
+    EXPECT_FALSE(swaps(measured(num_near, 4), costs)) << seed;
+  }
+}
+
+TEST(SwapCosts, WhatIsNotKnownMattersWhereItIsNeeded) {
+  const SwapCosts all{
+      .out_bytes_per_s = 1e9, .in_bytes_per_s = 1e9, .far_out_bytes_per_s = 1e9, .far_in_bytes_per_s = 1e9, .prefill_tokens_per_s = 1.0};
+  const auto without = [&](double SwapCosts::* cost) {
+    SwapCosts costs = all;
+    costs.*cost = 0.0;
+    return costs;
+  };
+  for (const std::uint32_t num_near : {0U, 1U, 2U}) {
+    const CoreConfig config = measured(num_near, 2);
+    EXPECT_TRUE(swaps(config, all));
+    EXPECT_FALSE(swaps(config, without(&SwapCosts::prefill_tokens_per_s)));
+    for (const auto cost : {&SwapCosts::out_bytes_per_s, &SwapCosts::in_bytes_per_s})
+      EXPECT_EQ(swaps(config, without(cost)), num_near == 0) << "there are no near places";
+    for (const auto cost : {&SwapCosts::far_out_bytes_per_s, &SwapCosts::far_in_bytes_per_s})
+      EXPECT_EQ(swaps(config, without(cost)), num_near == 2) << "all find near places";
+  }
+}
+
+// The longest of the groups says how many tokens would be computed, and each group's blocks are moved.
+TEST(SwapCosts, OfSeveralGroupsAllBlocksAreMovedAndTokensComputedOnce) {
+  CoreConfig config = measured(8, 0);
+  config.kv.num_blocks = 9;
+  SlidingWindowSpec window;
+  window.block_size = kBlockSize;
+  window.sliding_window = 64;
+  window.num_kv_heads = 8;
+  window.head_size = 16;
+  window.dtype = {"bfloat16", 2};
+  config.kv.groups.push_back({.layer_names = {"window"}, .spec = window, .layer_specs = {}});
+  SwapCosts costs{.out_bytes_per_s = kBytes, .in_bytes_per_s = kBytes, .prefill_tokens_per_s = 7.0 / (8.0 * (1.0 + 1e-5))};
+  EXPECT_TRUE(swaps(config, costs)) << "4 blocks, a second each way";
+  costs.prefill_tokens_per_s = 7.0 / (8.0 * (1.0 - 1e-5));
+  EXPECT_FALSE(swaps(config, costs));
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,160 @@
+// Who has run on blocks that were not loaded begins anew; who shares only what lies before them runs on. And tokens in flight of who was
+// preempted.
+#include <gtest/gtest.h>
+
+#include "core/schedule/core_driver.h"
+#include "support/scripted_connector.h"
+
+namespace quire::test {
+namespace {
+
+CoreConfig cured(CoreConfig config = sync_config()) {
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  config.cures.unloaded_begin_anew = true;
+  return config;
+}
+
+StepResult not_loaded(const std::vector<BlockId>& blocks) {
+  return {.step = {}, .has_connector_output = true, .invalid_blocks = blocks};
+}
+
+// 1 and 2 have their first block together, and then each its own; 3 has all that 1 has.
+struct Three {
+  explicit Three(const CoreConfig& config) : d(config, {.connector = &connector}) {
+    const Tokens prompt = CoreDriver::prompt(1, 14);
+    Tokens other = prompt;
+    other[5] = 7;
+    d.add(CoreDriver::request(1, prompt, 20));
+    d.step();
+    d.add(CoreDriver::request(2, other, 20));
+    d.add(CoreDriver::request(3, prompt, 20));
+    for (int i = 0; i < 3; ++i) d.step();
+    EXPECT_EQ(d.blocks(1)[0], d.blocks(2)[0]);
+    EXPECT_EQ(d.blocks(1)[2], d.blocks(3)[2]);
+  }
+  ScriptedConnector connector;
+  CoreDriver d;
+};
+
+TEST(BegunAnew, OfThoseWhoRunWhoHasTheBlockAmongWhatItHasComputed) {
+  Three three(cured());
+  CoreDriver& d = three.d;
+  const StepId step = d.plan().step;
+  const std::vector<BlockId> of_1 = d.blocks(1), of_2 = d.blocks(2), of_3 = d.blocks(3);
+  const std::vector<BlockId> bad = {of_1[1]};
+  StepResult result = not_loaded(bad);
+  result.step = step;
+  EXPECT_EQ(values(d.core->spoiled_by(result)), Ids({1, 3}));
+  const Outcome outcome = d.apply({}, not_loaded(bad));
+  ASSERT_EQ(outcome.updates.size(), 1U);
+  EXPECT_EQ(outcome.updates[0].id, 2U);
+  EXPECT_EQ(d.view(2).status, RequestStatus::running);
+  EXPECT_EQ(d.blocks(2), of_2);
+  for (const std::uint64_t id : {1U, 3U}) {
+    EXPECT_EQ(d.view(id).status, RequestStatus::preempted);
+    EXPECT_EQ(d.view(id).num_computed_tokens, 0U);
+    EXPECT_TRUE(d.blocks(id).empty());
+  }
+  EXPECT_TRUE(d.cached(of_1[0])) << "what lies before it is good";
+  for (const std::vector<BlockId>& blocks : {of_1, of_3})
+    for (std::size_t i = 1; i < blocks.size(); ++i) EXPECT_FALSE(d.cached(blocks[i])) << i;
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(d.cached(of_2[i])) << i;
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(scheduled_ids(plan), Ids({2, 1, 3}));
+  for (const ScheduledRequest& one : plan.scheduled) {
+    EXPECT_EQ(one.kind == ScheduledKind::resumed, one.id != RequestId{2});
+    if (one.id != RequestId{2}) EXPECT_TRUE(one.send_all_tokens) << "a worker knows nothing of them any more";
+  }
+  EXPECT_EQ(plan.scheduled[1].num_computed_tokens, 4U) << "the first block is found again";
+  d.apply();
+}
+
+TEST(BegunAnew, ABlockBehindWhatIsComputedSpoilsNobody) {
+  CoreConfig config = cured();
+  config.scheduler.max_num_batched_tokens = 8;
+  ScriptedConnector connector;
+  CoreDriver d(config, {.connector = &connector});
+  d.add(1, 14, 20);
+  d.step();
+  d.plan();
+  const std::vector<BlockId> bad = {d.blocks(1)[3]};
+  const Outcome outcome = d.apply({}, not_loaded(bad));
+  EXPECT_EQ(d.view(1).status, RequestStatus::running) << "this plan has written it";
+  EXPECT_EQ(outcome.updates.size(), 1U);
+}
+
+TEST(BegunAnew, TokensInFlightAreNobodysAndNoPlaceholderStays) {
+  Three three([] {
+    CoreConfig config = cured(async_config());
+    return config;
+  }());
+  CoreDriver& d = three.d;
+  d.plan();
+  d.plan();
+  ASSERT_GT(d.view(1).num_output_placeholders, 0);
+  const std::size_t num_outputs = d.outputs(1).size();
+  const std::vector<BlockId> bad = {d.blocks(1)[0]};
+  EXPECT_TRUE(d.apply({}, not_loaded(bad)).updates.empty()) << "all have it";
+  for (const std::uint64_t id : {1U, 2U, 3U}) {
+    EXPECT_EQ(d.view(id).num_output_placeholders, 0) << id;
+    EXPECT_EQ(d.view(id).status, RequestStatus::preempted);
+  }
+  EXPECT_TRUE(d.apply().updates.empty()) << "what was in flight is dropped";
+  EXPECT_EQ(d.outputs(1).size(), num_outputs);
+  for (int i = 0; i < 60 && d.core->has_work(); ++i) d.step();
+  EXPECT_FALSE(d.core->has_work());
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+// One token is in flight for the victim: it waits for that, and then goes on.
+TEST(StaleTokens, AVictimComesBackWhenItsOneTokenInFlightHasCome) {
+  for (const bool drops : {false, true}) {
+    CoreConfig config = async_config(8);
+    config.decisions = DecisionProfile::vllm_0_32;
+    config.newer.drop_undelivered = drops;
+    CoreDriver d(config);
+    d.add(1, 8, 10);
+    d.add(2, 8, 10);
+    std::map<std::uint64_t, std::size_t> num_outputs;
+    std::uint32_t num_preemptions = 0;
+    const auto count = [&](const Outcome& outcome) {
+      for (const Update& update : outcome.updates) num_outputs[update.id] += update.tokens.size();
+    };
+    d.plan();
+    for (int i = 0; i < 60 && d.core->has_work(); ++i) {
+      d.plan();
+      count(d.apply());
+      if (d.known(2)) num_preemptions = std::max(num_preemptions, d.view(2).num_preemptions);
+    }
+    count(d.apply());
+    EXPECT_GT(num_preemptions, 0U);
+    EXPECT_FALSE(d.core->has_work());
+    EXPECT_EQ(num_outputs[1], 10U);
+    EXPECT_EQ(num_outputs[2], 10U) << drops;
+    EXPECT_TRUE(d.core->all_blocks_free());
+  }
+}
+
+// Of a window of 5: 12 tokens are computed at the end, so those of the first two blocks are seen by nobody.
+TEST(EndsShowComputed, AConnectorSeesWhatTheWindowOfComputedTokensReaches) {
+  CoreConfig config = sync_config();
+  SlidingWindowSpec window;
+  window.block_size = kBlockSize;
+  window.sliding_window = 5;
+  config.kv.groups = {{.layer_names = {"window"}, .spec = window, .layer_specs = {}}};
+  config.decisions = DecisionProfile::vllm_0_32;
+  ScriptedConnector connector;
+  CoreDriver d(config, {.connector = &connector});
+  d.add(1, 11, 2);
+  d.step();
+  d.plan();
+  const BlockId last = d.blocks(1).at(2);
+  connector.log.clear();
+  d.apply();
+  ASSERT_FALSE(d.known(1));
+  EXPECT_EQ(connector.log.at(0),
+            fmt::format("finished 1 status={} blocks=[0 0 {}]", static_cast<int>(RequestStatus::finished_length), last.value));
+}
+
+}  // namespace
+}  // namespace quire::test
