@@ -217,5 +217,62 @@ TEST(Explainer, EndedOnesAreRememberedUpToANumberAndByName) {
   EXPECT_EQ(explainer.find("chat"), std::vector{RequestId{2}});
 }
 
+TEST(Explainer, OfThoseThatHaveEndedAsManyAreKnownAsAskedFor) {
+  for (const std::uint32_t num_ended : {0U, 1U, 2U}) {
+    const CoreConfig config = sync_config();
+    Explainer explainer(ExplainOptions::of(config, num_ended));
+    CoreDriver d(config, {.events = &explainer});
+    explainer.follow(*d.core);
+    for (std::uint64_t id = 1; id <= 3; ++id) {
+      d.add(id, 5, 1);
+      d.step();
+      ASSERT_FALSE(d.known(id));
+    }
+    d.add(4, 5, 9);
+    d.step();
+    for (std::uint64_t id = 1; id <= 3; ++id)
+      EXPECT_EQ(explainer.explain(RequestId{id}, d.now).has_value(), id + num_ended > 3) << id << " of " << num_ended;
+    EXPECT_TRUE(explainer.explain(RequestId{4}, d.now).has_value()) << "it runs";
+  }
+}
+
+TEST(Explainer, SaysForWhatOneWaitsNow) {
+  CoreConfig config = sync_config();
+  config.scheduler.max_num_seqs = 1;
+  Explained e(config);
+  EXPECT_EQ(e.explainer.waits_for(RequestId{9}), EventCause::none) << "nobody knows it";
+  e.driver.core->set_pause_state(PauseState::paused_all);
+  e.driver.add(1, 5, 9);
+  e.driver.step();
+  EXPECT_EQ(e.explainer.waits_for(RequestId{1}), EventCause::paused);
+  e.driver.core->set_pause_state(PauseState::unpaused);
+  e.driver.step();
+  EXPECT_EQ(e.explainer.waits_for(RequestId{1}), EventCause::none) << "it runs";
+  e.driver.add(2, 5, 9);
+  EXPECT_EQ(e.explainer.waits_for(RequestId{2}), EventCause::none) << "for the next step";
+  e.driver.step();
+  e.driver.step();
+  const RequestExplanation facts = e.of(2);
+  const EventCause cause = e.explainer.waits_for(RequestId{2});
+  EXPECT_NE(cause, EventCause::none);
+  EXPECT_GT(Explained::seconds(facts.waits, cause), 0.0);
+}
+
+TEST(Explainer, FindsRequestsByTheirNamesWhereverTheyAre) {
+  Explained e(sync_config());
+  const Tokens prompt = CoreDriver::prompt(1, 5);
+  for (const std::uint64_t id : {7U, 2U, 5U, 3U}) {
+    NewRequest request = CoreDriver::request(id, prompt, id == 5 ? 9 : 1);
+    request.name = id == 3 ? "other" : "one";
+    e.driver.add(request);
+    if (id == 7) e.driver.step();
+  }
+  e.driver.step();
+  using Ids = std::vector<RequestId>;
+  EXPECT_EQ(e.explainer.find("one"), (Ids{{2}, {5}, {7}}));
+  EXPECT_EQ(e.explainer.find("other"), (Ids{{3}}));
+  EXPECT_TRUE(e.explainer.find("nobody").empty());
+}
+
 }  // namespace
 }  // namespace quire

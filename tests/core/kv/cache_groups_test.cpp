@@ -219,5 +219,27 @@ TEST(CachePlan, CapacityIsToldInTokensAndRequests) {
   EXPECT_DOUBLE_EQ(max_concurrency(config, options()), 400.0 / (64 + 21));
 }
 
+// 65537 * 65535: the most tokens that a block can have.
+TEST(CacheGroups, SmallPagesGrowToAsManyTokensAsCanBeCounted) {
+  const auto grown = [](std::uint32_t num_heads) {
+    FullAttentionSpec large;
+    large.block_size = 65537;
+    large.num_kv_heads = num_heads;
+    large.head_size = 1;
+    large.dtype = {"int8", 1};
+    SlidingWindowSpec small;
+    static_cast<AttentionShape&>(small) = large;
+    small.num_kv_heads = 1;
+    small.sliding_window = 64;
+    return kv_cache_groups(layers({{large, 1}, {small, 1}}), false);
+  };
+  const auto groups = grown(65535);
+  ASSERT_TRUE(groups.has_value()) << groups.error().to_string();
+  EXPECT_EQ(block_size_of(groups->at(1).spec), UINT32_MAX);
+  const auto refused = grown(65536);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().field, "l1");
+}
+
 }  // namespace
 }  // namespace quire

@@ -297,5 +297,25 @@ TEST(BlockPoolDeathTest, StopsOnMisuse) {
   EXPECT_DEATH(pool.cache(BlockId{1}, name(1)), "only a held block");
 }
 
+TEST(PrefixIndex, TellsItsNamesByThemselvesWhateverWasInTheList) {
+  PrefixIndex index(6, 2);
+  const BlockHash hashes[] = {name(1), name(2), name(3)};
+  index.insert({std::span(hashes).first(2), 0}, BlockId{4});
+  index.insert({std::span(hashes).last(1), 1}, BlockId{2});
+  std::vector<BlockHash> names = {name(9), name(8), name(7)};
+  for (int again = 0; again < 2; ++again) {
+    const std::vector<PrefixIndex::Named> all = index.to_named(names, false);
+    ASSERT_EQ(all.size(), 2U);
+    EXPECT_EQ(all[0].block, 2U);
+    EXPECT_EQ(all[0].num_hashes, 1U);
+    EXPECT_EQ(all[1].block, 4U);
+    EXPECT_EQ(all[1].num_hashes, 2U);
+    EXPECT_EQ(names, (std::vector<BlockHash>{name(3), name(1), name(2)}));
+    PrefixIndex other(6, 2);
+    ASSERT_TRUE(other.assign(all, names, false));
+    EXPECT_TRUE(other.contains(BlockId{2}) && other.contains(BlockId{4}) && !other.contains(BlockId{3}));
+  }
+}
+
 }  // namespace
 }  // namespace quire

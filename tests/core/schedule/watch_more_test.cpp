@@ -1,5 +1,6 @@
 // The rest of watch_test.cpp: pins, frames that are filled again, names that go while one watches.
 #include <algorithm>
+#include <numeric>
 
 #include "core/schedule/requests/turns.h"
 #include "quire/watch.h"
@@ -108,6 +109,25 @@ TEST(WatchMore, ABlockWhoseNameIsForgottenIsCachedNoMore) {
   EXPECT_TRUE(d.core->reset_prefix_cache().value());
   d.core->watch(frame);
   for (const WatchedBlock& block : frame.blocks) EXPECT_EQ(block.flags, 0U);
+}
+
+// More than are fetched ahead.
+TEST(Visit, TellsAllThatRunAndWaitInTheOrderOfTheirQueues) {
+  CoreConfig config = sync_config(64);
+  config.scheduler.max_num_seqs = 20;
+  CoreDriver d(config);
+  for (std::uint64_t id = 1; id <= 25; ++id) d.add(id, 1 + static_cast<std::uint32_t>(id % 3), 4);
+  d.step();
+  Ids running, waiting;
+  d.core->visit([&](QueueKind queue, const RequestView& view) {
+    EXPECT_EQ(view.tokens.size(), d.view(view.id.value).tokens.size());
+    (queue == QueueKind::running ? running : waiting).push_back(view.id.value);
+  });
+  Ids first(20), last(5);
+  std::iota(first.begin(), first.end(), std::uint64_t{1});
+  std::iota(last.begin(), last.end(), std::uint64_t{21});
+  EXPECT_EQ(running, first);
+  EXPECT_EQ(waiting, last);
 }
 
 }  // namespace

@@ -110,5 +110,20 @@ TEST(Probe, OfTiersATokenIsLeftToComputeUnlessAllAreAwaited) {
   }
 }
 
+TEST(Probe, WithoutAPrefixCacheNothingIsThere) {
+  for (const bool caches : {true, false}) {
+    CoreConfig config = sync_config();
+    config.prefix_cache.enable_prefix_caching = caches;
+    CoreDriver d(config);
+    const Tokens prompt = CoreDriver::prompt(1, 9);
+    d.add(CoreDriver::request(1, prompt, 1));
+    d.step();
+    const CacheProbe probe = d.core->probe(CoreDriver::request(2, prompt, 1)).value();
+    EXPECT_EQ(probe.num_tokens, 9U);
+    EXPECT_EQ(probe.num_local_tokens, caches ? 8U : 0U);
+    EXPECT_TRUE(probe.external.empty());
+  }
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -156,5 +156,93 @@ TEST(EndsShowComputed, AConnectorSeesWhatTheWindowOfComputedTokensReaches) {
             fmt::format("finished 1 status={} blocks=[0 0 {}]", static_cast<int>(RequestStatus::finished_length), last.value));
 }
 
+// Of a request that waits for its load, the second block of which did not come.
+TEST(BegunAnew, OfALoadThatIsAwaitedWhatComesBeforeIsKeptWhereNoWindowHasPassedIt) {
+  for (const bool has_window : {false, true}) {
+    CoreConfig config = cured();
+    if (has_window) {
+      SlidingWindowSpec window;
+      window.block_size = kBlockSize;
+      window.sliding_window = 5;
+      config.kv.groups = {{.layer_names = {"window"}, .spec = window, .layer_specs = {}}};
+    }
+    ScriptedConnector connector;
+    connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
+    CoreDriver d(config, {.connector = &connector});
+    d.add(1, 14, 2);
+    d.plan();
+    ASSERT_EQ(d.view(1).status, RequestStatus::waiting_for_remote_kv);
+    StepResult result = not_loaded({});
+    const std::vector<BlockId> bad = {d.blocks(1).at(1)};
+    const std::vector<RequestId> received = {RequestId{1}};
+    result.invalid_blocks = bad;
+    result.finished_receiving = received;
+    d.apply({}, result);
+    connector.matches.clear();
+    const StepPlan& plan = d.plan();
+    ASSERT_EQ(plan.scheduled.size(), 1U);
+    EXPECT_EQ(plan.scheduled[0].num_computed_tokens, has_window ? 0U : 4U);
+    d.apply();
+    for (int i = 0; i < 5 && d.core->has_work(); ++i) d.step();
+    EXPECT_FALSE(d.core->has_work());
+    EXPECT_TRUE(d.core->all_blocks_free());
+  }
+}
+
+// A child that waits for its input has its parent's blocks, and gives them up.
+TEST(BegunAnew, AForkThatWaitsForInputGivesUpItsShare) {
+  ScriptedConnector connector;
+  CoreDriver d(cured(), {.connector = &connector});
+  d.add(1, 14, 20);
+  d.step();
+  ASSERT_TRUE(
+      d.core->fork(RequestId{1}, {.id = RequestId{2}, .arrival_time = 2.0, .resumable = true, .waits_for_input = true}, {.now = d.now})
+          .has_value());
+  ASSERT_EQ(d.view(2).status, RequestStatus::waiting_for_input);
+  ASSERT_EQ(d.blocks(2).size(), 4U);
+  d.plan();
+  const std::vector<BlockId> bad = {d.blocks(1).at(1)};
+  d.apply({}, not_loaded(bad));
+  EXPECT_TRUE(d.blocks(2).empty());
+  EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_input);
+  EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
+  d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
+  d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+// A host that cannot say which blocks failed says whose.
+TEST(FailedByName, WhoWaitsForItsLoadBeginsAgainOrEnds) {
+  for (const KvLoadFailurePolicy policy : {KvLoadFailurePolicy::recompute, KvLoadFailurePolicy::fail}) {
+    ScriptedConnector connector;
+    for (const std::uint64_t id : {1U, 2U}) connector.matches[RequestId{id}] = {.num_tokens = 8, .load_async = true};
+    CoreConfig config = sync_config();
+    config.kv_load_failure = policy;
+    CoreDriver d(config, {.connector = &connector});
+    d.add(1, 14, 2);
+    d.add(2, 14, 2);
+    d.add(3, 14, 9);
+    d.plan();
+    const std::vector<RequestId> both = {RequestId{1}, RequestId{2}}, failed = {RequestId{1}, RequestId{3}, RequestId{77}};
+    const Outcome outcome = d.apply({}, {.step = {}, .has_connector_output = true, .finished_receiving = both, .failed_receiving = failed});
+    const bool ends = policy == KvLoadFailurePolicy::fail;
+    EXPECT_EQ(d.known(1), !ends);
+    EXPECT_TRUE(d.known(3)) << "it waits for nothing";
+    ASSERT_EQ(outcome.updates.size(), ends ? 2U : 1U);
+    if (ends) {
+      const auto& ended = outcome.updates[0].id == 1 ? outcome.updates[0] : outcome.updates[1];
+      EXPECT_EQ(ended.status, RequestStatus::finished_error);
+    }
+    connector.matches.clear();
+    const StepPlan& plan = d.plan();
+    ASSERT_EQ(plan.scheduled.size(), ends ? 2U : 3U);
+    for (const ScheduledRequest& one : plan.scheduled) {
+      if (one.id == RequestId{1}) EXPECT_EQ(one.num_computed_tokens, 0U);
+      if (one.id == RequestId{2}) EXPECT_EQ(one.num_computed_tokens, 8U);
+    }
+    d.apply();
+  }
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -1,0 +1,88 @@
+// A checkpoint of a state that disagrees with itself is refused, and the error says in what: a field is spoiled, one at a time, before it
+// is written.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <utility>
+
+#include "core/schedule/core_driver.h"
+#include "core/schedule/state.h"
+
+namespace quire {
+namespace {
+
+using test::CoreDriver;
+
+constexpr std::int32_t kTooMany = (1 << 30) + 1;
+
+struct Spoiling {
+  const char* rule;
+  std::function<void(Core::State&, Request&)> spoil;
+};
+
+TEST(SpoiledState, IsRefusedByTheRuleThatItBreaks) {
+  const std::vector<Spoiling> spoilings = {
+      {"a prompt is among the tokens", [](Core::State&, Request& r) { r.num_prompt_tokens = r.num_tokens() + 1; }},
+      {"a prompt is among the tokens", [](Core::State&, Request& r) { r.num_prompt_tokens = -1; }},
+      {"counts of tokens are small", [](Core::State&, Request& r) { r.num_computed_tokens = kTooMany; }},
+      {"counts of tokens are small", [](Core::State&, Request& r) { r.num_computed_tokens = -kTooMany; }},
+      {"counts of tokens are small", [](Core::State&, Request& r) { r.num_output_placeholders = kTooMany; }},
+      {"counts of tokens are small", [](Core::State&, Request& r) { r.num_output_placeholders = -kTooMany; }},
+      {"a slot is one of the batch", [](Core::State&, Request& r) { r.slot = Slot{8}; }},
+      {"holders are known", [](Core::State&, Request& r) { r.holders = 4; }},
+      {"a request was in plans that were made", [](Core::State& s, Request& r) { r.last_step = s.plans.next_step(); }},
+      {"a connector was asked for plans that were made", [](Core::State& s, Request& r) { r.asked_early = s.plans.next_step(); }},
+      {"a request knows its place in a plan", [](Core::State&, Request& r) { r.last_index = 1; }},
+      {"a family is known", [](Core::State&, Request& r) { r.family = 9; }},
+      {"the transfers of a request are counted", [](Core::State&, Request& r) { r.num_open_loads = 1; }},
+      {"the transfers of a request are counted", [](Core::State&, Request& r) { r.num_open_stores = 1; }},
+      {"embeddings are counted", [](Core::State& s, Request&) { s.encoder.cache().num_free_ = -1; }},
+      {"embeddings are counted", [](Core::State& s, Request&) { s.encoder.cache().num_freeable_ = -1; }},
+      {"embeddings are counted", [](Core::State& s, Request&) { s.encoder.cache().num_free_ = (std::int64_t{1} << 48) + 1; }},
+      {"embeddings are counted", [](Core::State& s, Request&) { s.encoder.cache().num_freeable_ = (std::int64_t{1} << 48) + 1; }},
+  };
+  for (std::size_t i = 0; i < spoilings.size(); ++i) {
+    CoreDriver d(test::sync_config());
+    d.add(1, 8, 20);
+    d.step();
+    d.plan();
+    ASSERT_TRUE(Core::restore(test::sync_config(), {}, d.core->checkpoint()).has_value());
+    Core::State& s = *d.core->state_;
+    spoilings[i].spoil(s, *s.table.find_any(RequestId{1}));
+    const auto restored = Core::restore(test::sync_config(), {}, d.core->checkpoint());
+    ASSERT_FALSE(restored.has_value()) << i;
+    EXPECT_EQ(restored.error().field, "checkpoint");
+    EXPECT_NE(restored.error().to_string().find(spoilings[i].rule), std::string::npos) << i << ": " << restored.error().to_string();
+  }
+}
+
+// Blocks that a step under way may write to still.
+TEST(SpoiledState, BlocksThatAreFreedLaterAreOfThePool) {
+  CoreConfig config = test::async_config(12);
+  config.decisions = DecisionProfile::vllm_0_32;
+  config.newer.defer_block_free = true;
+  CoreDriver d(config);
+  d.add(1, 8, 8);
+  d.plan();
+  d.plan();
+  d.core->finish(RequestId{1}, RequestStatus::finished_aborted, {.now = 9.0});
+  Core::State& s = *d.core->state_;
+  ASSERT_EQ(s.kv.leaving_.size(), 1U);
+  const std::vector<std::uint8_t> good = d.core->checkpoint();
+  const auto again = Core::restore(config, {}, good);
+  ASSERT_TRUE(again.has_value()) << again.error().to_string();
+  EXPECT_TRUE((*again)->checkpoint() == good);
+  for (const std::uint32_t block : {0U, 12U}) {
+    const BlockId before = std::exchange(s.kv.leaving_[0].blocks[0], BlockId{block});
+    const auto refused = Core::restore(config, {}, d.core->checkpoint());
+    ASSERT_FALSE(refused.has_value()) << block;
+    EXPECT_NE(refused.error().to_string().find("blocks are of the pool"), std::string::npos) << refused.error().to_string();
+    s.kv.leaving_[0].blocks[0] = before;
+  }
+  d.apply();
+  d.apply();
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+}  // namespace
+}  // namespace quire
