@@ -234,6 +234,9 @@ def main() -> int:
     num_of = {producer: 0, consumer: 0}
     for i in range(options.kills):
         time.sleep(rng.choice((0.1, 0.5, 1.5)) * rng.random())
+        before = clients.seen["answers"]
+        comes_true(lambda: clients.seen["answers"] > before, options.patience)  # what nobody is served by cannot go wrong
+        time.sleep(rng.random())
         victim = rng.choice((producer, consumer))
         num_of[victim] += 1
         victim.kill()
