@@ -13,11 +13,12 @@
 namespace quire::test {
 namespace {
 
-constexpr TokenId kEven = left_out(0), kOdd = left_out(1);
+constexpr TokenId kEven = -2, kOdd = -3;  // as journals of all builds have them
 constexpr NameKey kKey{.words = {1, 2}, .name_bytes = 32};
 
 Tokens tokens_of(std::span<const SampledToken> sampled) {
   Tokens tokens;
+  tokens.reserve(sampled.size());
   for (const SampledToken& one : sampled) tokens.push_back(one.token);
   return tokens;
 }

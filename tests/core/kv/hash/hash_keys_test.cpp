@@ -34,7 +34,10 @@ struct Keys {
                     .embeds_digest = {},
                     .lora_path = lora_path,
                     .tagged_keys = tagged};
-    if (has_embeds) std::iota(input.embeds_digest.emplace().begin(), input.embeds_digest->end(), std::uint8_t{0});
+    if (has_embeds) {
+      auto& digest = input.embeds_digest.emplace();
+      std::iota(digest.begin(), digest.end(), std::uint8_t{0});
+    }
     return input;
   }
 };

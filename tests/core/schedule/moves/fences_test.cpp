@@ -42,6 +42,7 @@ class OneTransfer final : public Connector {
 
 Ids fences_of(const StepPlan& plan) {
   Ids ids;
+  ids.reserve(plan.fences.size());
   for (const TransferId id : plan.fences) ids.push_back(id.value);
   return ids;
 }
@@ -94,6 +95,7 @@ TEST(Probe, OfTiersATokenIsLeftToComputeUnlessAllAreAwaited) {
     EXPECT_TRUE(probe.is_external_known);
     EXPECT_EQ(connector.local, 8U);
     std::vector<std::uint32_t> numbers;
+    numbers.reserve(probe.external.size());
     for (const TierMatch& match : probe.external) numbers.push_back(match.num_tokens);
     return numbers;
   };
