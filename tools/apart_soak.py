@@ -32,6 +32,7 @@ WORDS = "river stone cloud lamp garden engine copper winter music paper silver b
 FLAGS = ["--max-model-len", "512", "--max-num-seqs", "16", "--num-blocks", "600", "--log-level", "error"]
 WANTS_PARAMS = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,
                 "remote_host": None, "remote_port": None}  # fmt: skip
+NOTHING_SEEN = {"answers": 0, "wrong": 0, "failed": 0, "slowest_s": 0.0}
 FAILED = (OSError, http.client.HTTPException, json.JSONDecodeError, KeyError)
 
 
@@ -119,12 +120,11 @@ class Clients:
     def __init__(self, questions: list[dict], options):
         self.questions, self.options, self.wanted = questions, options, [None] * len(questions)
         self.lock = threading.Lock()
-        self.look()
+        self.seen = NOTHING_SEEN.copy()
 
     def look(self) -> dict:
-        with self.lock if hasattr(self, "seen") else threading.Lock():
-            seen = getattr(self, "seen", {})
-            self.seen = {"answers": 0, "wrong": 0, "failed": 0, "slowest_s": 0.0}
+        with self.lock:
+            seen, self.seen = self.seen, NOTHING_SEEN.copy()
             return seen
 
     def ask(self, port: int, number: int) -> bool:
@@ -252,7 +252,7 @@ def main() -> int:
     expect(killed["slowest_s"] < options.patience, "nobody waits for what will not come", failures)
     expect(killed["answers"] >= options.kills, "too little was met", failures)
 
-    until, first, calm = time.monotonic() + options.idle, None, {"answers": 0}
+    until, first = time.monotonic() + options.idle, None
     while True:
         clients.ask_all(port)
         first = first or (producer.resident_mib(), consumer.resident_mib())

@@ -11,7 +11,7 @@ from vllm.v1.kv_offload.mediums import CPULoadStoreSpec
 from vllm.v1.kv_offload.worker.worker import OffloadingHandler, TransferResult
 
 from quire._core import BlockCopier, mark_written
-from quire.vllm._offload_pages import copier_of
+from quire.vllm._offload_pages import copier_of, device_pages, host_pages
 
 
 class NumberedSpec(CPULoadStoreSpec):
@@ -83,8 +83,8 @@ def device_handlers(kv_caches, region, factor: int):
     if current_platform.is_cuda_alike():  # as pinned memory, which copies need to run beside the model
         torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(region.address, region.num_bytes, 0))
     tensors = {
-        "gpu_tensors": [cache.tensor.view(torch.int8).view(-1, cache.page_size_bytes) for cache in kv_caches.tensors],
-        "cpu_tensors": [torch.from_numpy(memory.view(np.int8)) for memory in region.tensors],
+        "gpu_tensors": device_pages(kv_caches),
+        "cpu_tensors": host_pages(region),
         "block_size_factor": factor,
         "kv_cache_groups_data_refs": kv_caches.group_data_refs,
     }

@@ -6,13 +6,20 @@ import torch
 from quire._core import BlockCopier
 
 
+def device_pages(kv_caches) -> list:
+    """Of each tensor a row of bytes per block."""
+    return [cache.tensor.view(torch.int8).view(-1, cache.page_size_bytes) for cache in kv_caches.tensors]
+
+
+def host_pages(region) -> list:
+    """The region's memory, as vLLM's handlers take it."""
+    return [torch.from_numpy(memory.view(np.int8)) for memory in region.tensors]
+
+
 def copier_of(kv_caches, region) -> BlockCopier:
     """Where the KV cache is host memory."""
-    device, host = [], []
-    for cache, memory in zip(kv_caches.tensors, region.tensors):
-        page = cache.page_size_bytes
-        device.append(cache.tensor.view(torch.int8).view(-1, page).numpy().view(np.uint8))
-        host.append(memory.reshape(-1, page))
+    device = [pages.numpy().view(np.uint8) for pages in device_pages(kv_caches)]
+    host = [memory.reshape(-1, pages.shape[1]) for memory, pages in zip(region.tensors, device)]
     return BlockCopier(device, host, region.written)
 
 

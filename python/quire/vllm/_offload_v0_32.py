@@ -9,7 +9,6 @@ import os
 from collections import defaultdict
 
 import numpy as np
-import torch
 from vllm.config import get_current_vllm_config
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.platforms import current_platform
@@ -31,7 +30,7 @@ from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 from quire._core import TieredOffload, mark_written
 from quire.vllm._fingerprint import combined, configuration
 from quire.vllm._host_region import HostRegion
-from quire.vllm._offload_pages import copier_of, page_layout
+from quire.vllm._offload_pages import copier_of, device_pages, host_pages, page_layout
 from quire.vllm._offload_trouble import Reporter, check_disk_options, check_names, logger, opened_or_none
 
 GROUP_BYTES = 4  # behind the hash, in vLLM's keys
@@ -188,12 +187,7 @@ class DeviceCopyWorker(OffloadingWorker):
         self._written, self._marks = region.written, {}
         self._is_pinned_at = region.address if common["host_memory_is_pinned"] else None
         self._store, self._load = (
-            SingleDirectionOffloadingHandler(
-                gpu_tensors=[cache.tensor.view(torch.int8).view(-1, cache.page_size_bytes) for cache in kv_caches.tensors],
-                cpu_tensors=[torch.from_numpy(memory.view(np.int8)) for memory in region.tensors],
-                gpu_to_cpu=gpu_to_cpu,
-                **common,
-            )
+            SingleDirectionOffloadingHandler(gpu_tensors=device_pages(kv_caches), cpu_tensors=host_pages(region), gpu_to_cpu=gpu_to_cpu, **common)
             for gpu_to_cpu in (True, False)
         )
 

@@ -47,7 +47,7 @@ PeerCache::~PeerCache() {
 void PeerCache::submit(TierJob job) {
   QUIRE_CHECK(job.bytes > 0 && job.bytes <= block_bytes_, "no such block");
   if (job.verb == TierJob::Verb::store) return job.over(TierOutcome::given_up);
-  count_loading(1);
+  count_.load_begins();
   {
     const std::lock_guard lock(mutex_);
     submitted_.push_back({.job = std::move(job), .until = {}});
@@ -61,9 +61,9 @@ void PeerCache::ask(std::vector<OffloadKey> names, std::function<bool()> is_want
   question->names = std::move(names);
   question->is_wanted = std::move(is_wanted);
   question->over = std::move(over);
+  count_.asked(question->names.size());
   {
     const std::lock_guard lock(mutex_);
-    stats_.num_asked += question->names.size();
     asked_.push_back(std::move(question));
   }
   wake_.ring();
@@ -247,10 +247,7 @@ bool PeerCache::hear_block(Peer& peer, const PeerFrame& frame) {
     pause(peer, "a block of it is not what this request's tokens name");
     return false;
   }
-  if (bytes) {
-    const std::lock_guard lock(mutex_);
-    stats_.bytes_read += job.bytes;
-  }
+  if (bytes) count_.read(job.bytes);
   const TierOutcome outcome = !bytes ? TierOutcome::absent : job.copy(*bytes) ? TierOutcome::done : TierOutcome::given_up;
   const Load load = std::move(peer.jobs.front());
   peer.jobs.pop_front();
@@ -287,14 +284,8 @@ void PeerCache::finish(const std::shared_ptr<Question>& question) {
     answer.has[i] = true;
     ++num_found;
   }
-  {
-    const std::lock_guard lock(mutex_);
-    stats_.num_found += num_found;
-    if (question->is_trial) {
-      ++(question->was_answered ? stats_.num_answered_loads : stats_.num_failed_loads);
-      --num_tried_;
-    }
-  }
+  count_.found(num_found);
+  if (question->is_trial) count_.trial_ended(question->was_answered);
   if (question->over) question->over(answer);
 }
 

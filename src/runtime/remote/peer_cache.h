@@ -24,7 +24,7 @@
 
 #include "runtime/remote/peer_server.h"
 #include "runtime/remote/peer_wire.h"
-#include "runtime/remote/shared_store.h"
+#include "runtime/remote/shared_store_count.h"
 #include "runtime/remote/wake_up.h"
 
 namespace quire {
@@ -61,7 +61,7 @@ class PeerCache final : public SharedStore {
   void forget(const OffloadKey& /*name*/) override {}
   void forbid(const OffloadKey& name) override;
   void try_loads() override;
-  [[nodiscard]] bool is_trying() const override;
+  [[nodiscard]] bool is_trying() const override { return count_.is_trying(); }
   [[nodiscard]] TierService service() const override { return {.loads = !options_.peers.empty(), .stores = false}; }
   // What is stored is what was given to others.
   [[nodiscard]] SharedStoreStats stats() const override;
@@ -98,12 +98,12 @@ class PeerCache final : public SharedStore {
   [[nodiscard]] Peer* holder_of(const OffloadKey& name);
   [[nodiscard]] bool is_forbidden(const OffloadKey& name) const;
   void end(const Load& load, TierOutcome outcome);
-  void count_loading(std::int32_t by);
 
   const PeerCacheOptions options_;
   const std::uint64_t block_bytes_;
   const std::unique_ptr<PeerServer> server_;
   const WakeUp wake_;
+  SharedStoreCount count_;
 
   // The thread's.
   PeerSeal seal_;
@@ -116,13 +116,7 @@ class PeerCache final : public SharedStore {
   // Guarded by mutex_, as all that follows.
   std::vector<std::shared_ptr<Question>> asked_;
   std::vector<Load> submitted_;
-  SharedStoreStats stats_;
   std::string problem_;
-  std::int32_t num_loading_ = 0;  // from their coming to their end
-  std::uint32_t num_tried_ = 0;   // that are not over
-  std::chrono::steady_clock::time_point loading_since_;
-  std::vector<OffloadKey> recent_;  // loaded lately, the next one to be replaced at next_recent_
-  std::size_t next_recent_ = 0;
   std::unordered_set<OffloadKey, NameHash> forbidden_;
   bool stops_ = false;
   std::thread thread_;

@@ -1,5 +1,5 @@
-// What becomes of a peer that does not do what it should, and of what waited for it; and what is counted. The store's thread, but for what
-// peer_cache.h says is called by others.
+// What becomes of a peer that does not do what it should, and of what waited for it. The store's thread, but for what peer_cache.h says is
+// called by others.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,8 +11,7 @@
 namespace quire {
 namespace {
 
-constexpr double kIdle_s = 30.0;  // until a connection is closed; half of what the other side waits
-constexpr std::size_t kRecentLoads = 8;
+constexpr double kIdle_s = 30.0;                                 // until a connection is closed; half of what the other side waits
 constexpr std::uint32_t kMostNumbers = std::uint32_t{1} << 31U;  // of a connection: none comes twice
 
 std::chrono::steady_clock::duration trust_seconds(double seconds) {
@@ -77,69 +76,28 @@ bool PeerCache::is_forbidden(const OffloadKey& name) const {
 }
 
 void PeerCache::end(const Load& load, TierOutcome outcome) {
-  count_loading(-1);
-  {
-    const std::lock_guard lock(mutex_);
-    if (outcome == TierOutcome::done) {
-      ++stats_.num_loaded;
-      stats_.bytes_loaded += load.job.bytes;
-      if (recent_.size() < kRecentLoads) recent_.resize(kRecentLoads, load.job.name);
-      recent_[std::exchange(next_recent_, (next_recent_ + 1) % kRecentLoads)] = load.job.name;
-    }
-    const bool is_bad = outcome == TierOutcome::failed || outcome == TierOutcome::refused;
-    stats_.num_answered_loads += is_bad ? 0 : 1;
-    stats_.num_absent += outcome == TierOutcome::absent ? 1 : 0;
-    stats_.num_refused += outcome == TierOutcome::refused ? 1 : 0;
-    stats_.num_given_up += outcome == TierOutcome::given_up ? 1 : 0;
-    stats_.num_failed_loads += outcome == TierOutcome::failed ? 1 : 0;
-  }
+  count_.ended(load.job, outcome);
   load.job.over(outcome);
-}
-
-void PeerCache::count_loading(std::int32_t by) {
-  const std::lock_guard lock(mutex_);
-  const auto now = std::chrono::steady_clock::now();
-  if (num_loading_ > 0) stats_.loading_s += std::chrono::duration<double>(now - loading_since_).count();
-  loading_since_ = now;
-  num_loading_ += by;
 }
 
 // Who holds them may be somebody else by now, or nobody: then it is told so, and only that is seen.
 void PeerCache::try_loads() {
-  std::vector<OffloadKey> names;
   auto question = std::make_shared<Question>();
   question->names.resize(1);
   question->is_wanted = [] { return true; };
   question->is_trial = true;
+  count_.trial_begins();
   {
     const std::lock_guard lock(mutex_);
-    names = recent_;
-    num_tried_ += static_cast<std::uint32_t>(names.size()) + 1;
     asked_.push_back(std::move(question));
   }
   wake_.ring();
-  for (const OffloadKey& name : names)
-    submit({.verb = TierJob::Verb::load,
-            .place = 0,
-            .name = name,
-            .bytes = static_cast<std::uint32_t>(options_.group_bytes.at(name.group)),
-            .copy = [](std::span<std::byte>) { return false; },
-            .over =
-                [this](TierOutcome) {
-                  const std::lock_guard lock(mutex_);
-                  --num_tried_;
-                }});
-}
-
-bool PeerCache::is_trying() const {
-  const std::lock_guard lock(mutex_);
-  return num_tried_ > 0;
+  count_.try_loads(*this, options_.group_bytes, {});
 }
 
 SharedStoreStats PeerCache::stats() const {
+  SharedStoreStats stats = count_.stats();
   const PeerServerStats given = server_ == nullptr ? PeerServerStats{} : server_->stats();
-  const std::lock_guard lock(mutex_);
-  SharedStoreStats stats = stats_;
   stats.num_stored = given.num_sent;
   stats.bytes_stored = given.bytes_sent;
   return stats;

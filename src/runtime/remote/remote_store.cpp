@@ -13,9 +13,8 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kMovedAtOnce = 4;     // blocks on each connection
-constexpr std::uint32_t kAskedAtOnce = 1024;  // names on theirs
-constexpr std::size_t kRecent = 8;
+constexpr std::uint32_t kMovedAtOnce = 4;                          // blocks on each connection
+constexpr std::uint32_t kAskedAtOnce = 1024;                       // names on theirs
 constexpr std::uint64_t kMostOverhead = std::uint64_t{64} << 10U;  // of a reply beside a block's value
 constexpr OffloadKey kNobodysName{};
 
@@ -101,7 +100,7 @@ void RemoteStore::submit_store(const std::shared_ptr<TierJob>& job, std::string 
 }
 
 void RemoteStore::submit_load(const std::shared_ptr<TierJob>& job, std::string key) {
-  count_loading(1);
+  count_.load_begins();
   const auto write = [key](std::vector<std::string>& words) {
     words = {"GET", key};
     return true;
@@ -109,7 +108,6 @@ void RemoteStore::submit_load(const std::shared_ptr<TierJob>& job, std::string k
   const auto over = [this, job, key](const RemoteReply& reply) {
     const TierOutcome outcome = take_loaded(*job, key, reply);
     if (outcome == TierOutcome::done) renew(key);
-    count_loading(-1);
     end(*job, outcome);
   };
   loads_->submit({.key = std::move(key), .write = write, .over = over});
@@ -117,10 +115,7 @@ void RemoteStore::submit_load(const std::shared_ptr<TierJob>& job, std::string k
 
 TierOutcome RemoteStore::take_loaded(const TierJob& job, const std::string& key, const RemoteReply& reply) {
   if (!is_answer(reply)) return TierOutcome::failed;
-  {
-    const std::lock_guard lock(mutex_);
-    stats_.bytes_read += reply.bytes.size();
-  }
+  count_.read(reply.bytes.size());
   if (reply.kind == RemoteReplyKind::nil || is_forbidden(key)) return TierOutcome::absent;
   const auto block = load_seal_.open(key, reply.bytes, job.bytes);
   if (!block) return TierOutcome::refused;
@@ -164,31 +159,8 @@ void RemoteStore::remove(std::string key) {
 }
 
 void RemoteStore::end(const TierJob& job, TierOutcome outcome) {
-  {
-    const std::lock_guard lock(mutex_);
-    const bool is_store = job.verb == TierJob::Verb::store;
-    if (outcome == TierOutcome::done) {
-      ++(is_store ? stats_.num_stored : stats_.num_loaded);
-      (is_store ? stats_.bytes_stored : stats_.bytes_loaded) += job.bytes;
-      if (recent_.size() < kRecent) recent_.resize(kRecent, job.name);
-      recent_[std::exchange(next_recent_, (next_recent_ + 1) % kRecent)] = job.name;
-    }
-    const bool is_bad = outcome == TierOutcome::failed || outcome == TierOutcome::refused;
-    stats_.num_answered_loads += is_store || is_bad ? 0 : 1;
-    stats_.num_absent += outcome == TierOutcome::absent ? 1 : 0;
-    stats_.num_refused += outcome == TierOutcome::refused ? 1 : 0;
-    stats_.num_given_up += outcome == TierOutcome::given_up ? 1 : 0;
-    if (outcome == TierOutcome::failed) ++(is_store ? stats_.num_failed_stores : stats_.num_failed_loads);
-  }
+  count_.ended(job, outcome);
   job.over(outcome);
-}
-
-void RemoteStore::count_loading(std::int32_t by) {
-  const std::lock_guard lock(mutex_);
-  const auto now = std::chrono::steady_clock::now();
-  if (num_loading_ > 0) stats_.loading_s += std::chrono::duration<double>(now - loading_since_).count();
-  loading_since_ = now;
-  num_loading_ += by;
 }
 
 // Of the asking line's thread, and of whoever ends it.
@@ -207,10 +179,7 @@ void RemoteStore::ask(std::vector<OffloadKey> names, std::function<bool()> is_wa
   question->num_left = names.size();
   question->is_wanted = std::move(is_wanted);
   question->over = std::move(over);
-  {
-    const std::lock_guard lock(mutex_);
-    stats_.num_asked += names.size();
-  }
+  count_.asked(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     std::string key = keys_.key_of(names[i]);
     const auto wanted = static_cast<std::int64_t>(remote_value_bytes(options_.group_bytes.at(names[i].group)));
@@ -223,10 +192,7 @@ void RemoteStore::ask(std::vector<OffloadKey> names, std::function<bool()> is_wa
       question->answer.is_whole &= reply.kind == RemoteReplyKind::integer;
       question->was_sent &= reply.kind != RemoteReplyKind::unsent;
       if (--question->num_left > 0) return;
-      if (question->was_sent) {
-        const std::lock_guard lock(mutex_);
-        stats_.num_found += static_cast<std::uint64_t>(std::ranges::count(question->answer.has, true));
-      }
+      if (question->was_sent) count_.found(static_cast<std::uint64_t>(std::ranges::count(question->answer.has, true)));
       question->over(question->answer);
     };
     asks_->submit({.key = std::move(key), .write = write, .over = take});
@@ -234,33 +200,7 @@ void RemoteStore::ask(std::vector<OffloadKey> names, std::function<bool()> is_wa
 }
 
 void RemoteStore::try_loads() {
-  std::vector<OffloadKey> names;
-  {
-    const std::lock_guard lock(mutex_);
-    names = recent_.empty() ? std::vector{kNobodysName} : recent_;
-    num_tried_ += static_cast<std::uint32_t>(names.size());
-  }
-  for (const OffloadKey& name : names)
-    submit({.verb = TierJob::Verb::load,
-            .place = 0,
-            .name = name,
-            .bytes = static_cast<std::uint32_t>(options_.group_bytes.at(name.group)),
-            .copy = [](std::span<std::byte>) { return false; },
-            .over =
-                [this](TierOutcome) {
-                  const std::lock_guard lock(mutex_);
-                  --num_tried_;
-                }});
-}
-
-bool RemoteStore::is_trying() const {
-  const std::lock_guard lock(mutex_);
-  return num_tried_ > 0;
-}
-
-SharedStoreStats RemoteStore::stats() const {
-  const std::lock_guard lock(mutex_);
-  return stats_;
+  count_.try_loads(*this, options_.group_bytes, {kNobodysName});
 }
 
 std::string RemoteStore::last_problem() const {

@@ -1,7 +1,6 @@
 #pragma once
 // KV blocks in a store in the network that several servers share (Redis, or what speaks as it does). Nothing that comes back is believed:
 // a value that does not verify under the deployment's key is a miss, as is one that is not there, or does not come in time.
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,7 +13,7 @@
 #include "quire/error.h"
 #include "runtime/remote/remote_line.h"
 #include "runtime/remote/remote_value.h"
-#include "runtime/remote/shared_store.h"
+#include "runtime/remote/shared_store_count.h"
 
 namespace quire {
 
@@ -49,9 +48,9 @@ class RemoteStore final : public SharedStore {
   void forbid(const OffloadKey& name) override;
   // Reads what was stored or loaded lately, to see whether and how fast that goes, or, where nothing was, asks for what cannot be there.
   void try_loads() override;
-  [[nodiscard]] bool is_trying() const override;
+  [[nodiscard]] bool is_trying() const override { return count_.is_trying(); }
 
-  [[nodiscard]] SharedStoreStats stats() const override;
+  [[nodiscard]] SharedStoreStats stats() const override { return count_.stats(); }
   [[nodiscard]] std::string last_problem() const override;
 
  private:
@@ -65,23 +64,16 @@ class RemoteStore final : public SharedStore {
   void remove(std::string key);
   [[nodiscard]] bool is_forbidden(const std::string& key) const;
   void end(const TierJob& job, TierOutcome outcome);
-  void count_loading(std::int32_t by);
 
   const RemoteStoreOptions options_;
   const std::uint64_t block_bytes_;
   const RemoteKeys keys_;
   // Each is used by its line's thread alone.
   RemoteSeal store_seal_, load_seal_;
+  SharedStoreCount count_;
 
   mutable std::mutex mutex_;
-  // Guarded by mutex_, until the lines.
-  SharedStoreStats stats_;
-  std::int32_t num_loading_ = 0;  // from their coming to their end
-  std::uint32_t num_tried_ = 0;   // that are not over
-  std::chrono::steady_clock::time_point loading_since_;
-  std::vector<OffloadKey> recent_;  // stored or loaded lately, the next one to be replaced at next_recent_
-  std::size_t next_recent_ = 0;
-  std::unordered_set<std::string> forbidden_;  // keys
+  std::unordered_set<std::string> forbidden_;  // keys; guarded by mutex_
 
   // Last, so that they end first.
   const std::unique_ptr<RemoteLine> stores_, loads_, asks_;
