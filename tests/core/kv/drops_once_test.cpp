@@ -16,7 +16,7 @@ namespace {
 using test::TestRequest;
 
 // Groups of one kind, and which of the blocks of a text they have.
-struct NaiveKind {
+struct DroppedKind {
   std::int64_t block_size = 0, window = 0;  // 0: full attention
   std::set<std::int64_t> there;
 
@@ -44,7 +44,7 @@ struct NaiveKind {
 };
 
 // As vLLM 0.32.0's HybridKVCacheCoordinator says it; the full kind, if there is one, is the first.
-std::int64_t naive_hit(const std::vector<NaiveKind>& kinds, std::int64_t max_tokens, std::int64_t num_named, std::int64_t alignment) {
+std::int64_t naive_hit(const std::vector<DroppedKind>& kinds, std::int64_t max_tokens, std::int64_t num_named, std::int64_t alignment) {
   std::vector<bool> has_dropped(kinds.size(), false);
   std::int64_t of_full = -1, hit = max_tokens;
   const bool once = kinds.size() == 2 && kinds[0].window == 0;
@@ -78,7 +78,7 @@ TEST(DropsOnce, EachKindDropsItsBlockWhereTheHitEnds) {
     KvCacheOptions options = test::options_of();
     options.use_eagle = options.eagle_drops_once = true;
     std::vector<LayerKvSpec> specs;
-    std::vector<NaiveKind> kinds;
+    std::vector<DroppedKind> kinds;
     if (random.chance(0.7)) {
       specs.push_back(test::full());
       kinds.push_back({.block_size = 4, .there = {}});
