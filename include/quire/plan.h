@@ -21,6 +21,7 @@ struct AdmittedRequest {
   std::span<const TokenId> tokens;      // prompt, then outputs known so far
   std::uint32_t num_prompt_tokens = 0;  // tokens[0 .. num_prompt_tokens) are the prompt
   const SamplingParams* sampling = nullptr;
+  std::int64_t lora_id = 0;  // of the adapter that it runs with; 0: the model alone
 };
 
 // vLLM's scheduled_new_reqs, scheduled_resumed_reqs and scheduled_running_reqs.

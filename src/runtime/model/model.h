@@ -18,6 +18,8 @@
 
 namespace quire {
 
+struct Adapter;
+
 // The limits fix the workspaces, which are taken when the model is loaded; a pass beyond them is a broken invariant.
 struct LoadOptions {
   ActivationMode activations = ActivationMode::int16;
@@ -35,6 +37,7 @@ struct BatchSequence {
   Slot slot;
   std::uint32_t first_position = 0;
   std::uint32_t num_tokens = 0;
+  const Adapter* adapter = nullptr;  // lives until the pass is over
 };
 
 // Rows are the tokens of the sequences, one sequence after the other. Each slot occurs once.

@@ -4,6 +4,7 @@
 #include "runtime/worker/batch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -22,6 +23,7 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
       histories_(max_num_seqs),
       prompt_rows_(max_num_seqs),
       pooling_(max_num_seqs),
+      adapters_(max_num_seqs),
       outlooks_(max_num_seqs) {
   tokens_.reserve(max_num_batched_tokens);
   sequences_.reserve(max_num_seqs);
@@ -36,9 +38,10 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
 void Batch::release(Slot slot) {
   QUIRE_CHECK(slot.value < histories_.size() && !histories_[slot.value].empty(), "the slot is free already");
   histories_[slot.value].clear();
+  adapters_[slot.value].reset();
 }
 
-void Batch::admit(const AdmittedRequest& request) {
+void Batch::admit(const AdmittedRequest& request, std::shared_ptr<const Adapter> adapter) {
   QUIRE_CHECK(request.slot.value < histories_.size() && histories_[request.slot.value].empty(), "the slot is taken");
   QUIRE_CHECK(!request.tokens.empty() && request.tokens.size() <= max_model_len_);
   QUIRE_CHECK(request.num_prompt_tokens > 0 && request.num_prompt_tokens <= request.tokens.size());
@@ -50,6 +53,8 @@ void Batch::admit(const AdmittedRequest& request) {
   prompt_rows_[request.slot.value] = {is_prompt && request.sampling->prompt_logprobs ? request.num_prompt_tokens - 1 : 0,
                                       request.sampling->prompt_logprobs.value_or(0)};
   pooling_[request.slot.value] = request.sampling->pooling.kind;
+  QUIRE_CHECK((request.lora_id != 0) == (adapter != nullptr), "a request runs with its adapter");
+  adapters_[request.slot.value] = std::move(adapter);
   outlooks_[request.slot.value].num_tokens = history.size();
   outlooks_[request.slot.value].drafts.clear();
 }
@@ -113,7 +118,7 @@ BatchInput Batch::build(const StepPlan& plan) {
     QUIRE_CHECK(num_known > 0 && end <= tokens.size(), "tokens that the worker does not know");
     const bool is_last = request.samples || request.pools;
     QUIRE_CHECK(is_last == (end == tokens.size()), "a token is sampled after the last known one, and only there");
-    sequences_.push_back({request.slot, request.num_computed_tokens, request.num_tokens});
+    sequences_.push_back({request.slot, request.num_computed_tokens, request.num_tokens, adapters_[request.slot.value].get()});
     const std::span<const TokenId> scheduled = tokens.subspan(request.num_computed_tokens, num_known);
     tokens_.insert(tokens_.end(), scheduled.begin(), scheduled.end());
     tokens_.insert(tokens_.end(), request.drafts.begin(), request.drafts.end());

@@ -1,6 +1,7 @@
 #pragma once
 // The persistent batch: the token history of every slot, and the forward pass that a plan asks of it.
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -37,7 +38,8 @@ class Batch {
 
   // Histories only; a plan that names a slot it does not hold, or admits into a taken one, is a broken invariant.
   void release(Slot slot);
-  void admit(const AdmittedRequest& request);
+  // `adapter`: that of the request's lora_id; null where that is 0.
+  void admit(const AdmittedRequest& request, std::shared_ptr<const Adapter> adapter = nullptr);
   void append(Slot slot, TokenId token);
   // What is expected behind its history, to be verified where a plan holds places for it (ScheduledRequest::drafts). `num_spec_tokens` at
   // most.
@@ -86,6 +88,7 @@ class Batch {
   // Positions count in the request, places in the pass: batch-relative rows are in `output_rows_`.
   std::vector<PromptRows> prompt_rows_;  // by slot
   std::vector<PoolingKind> pooling_;     // by slot
+  std::vector<std::shared_ptr<const Adapter>> adapters_;  // by slot; null: none
   std::vector<Outlook> outlooks_;        // by slot
   std::vector<ScheduledRequest> scheduled_;
   std::vector<std::uint32_t> sampled_outputs_;

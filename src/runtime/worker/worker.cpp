@@ -11,7 +11,7 @@
 namespace quire {
 
 Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
-               std::shared_ptr<Transport> transport, LogitsObserver* observer)
+               std::shared_ptr<Transport> transport, LogitsObserver* observer, const AdapterSource* adapters)
     : max_num_seqs_(limits.max_num_seqs),
       pool_(std::move(pool)),
       model_(std::move(model)),
@@ -26,6 +26,7 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
                                                       model_->info().vocab_size)),
       pooled_logits_(std::make_unique_for_overwrite<float[]>(model_->info().vocab_size)),
       observer_(observer),
+      adapters_(adapters),
       task_(*pool_, limits.max_num_seqs, *this) {
   rows_.reserve(limits.max_num_seqs);
   if (limits.speculation.num_speculative_tokens > 0) proposer_.emplace(limits.speculation, limits.max_model_len);
@@ -96,7 +97,8 @@ void Worker::update_batch(const StepPlan& plan) {
     tables_.release(slot);
   }
   for (const AdmittedRequest& request : plan.admitted) {
-    batch_.admit(request);
+    QUIRE_CHECK(request.lora_id == 0 || adapters_ != nullptr, "a worker without adapters");
+    batch_.admit(request, request.lora_id == 0 ? nullptr : adapters_->find(request.lora_id));
     sampler_.admit(request);
     pooler_.admit(request);
   }

@@ -17,6 +17,7 @@
 #include "runtime/sample/ngram_proposer.h"
 #include "runtime/sample/sampler.h"
 #include "runtime/transport/transfer_runner.h"
+#include "runtime/worker/adapter_source.h"
 #include "runtime/worker/batch.h"
 #include "runtime/worker/pooler.h"
 #include "runtime/worker/prompt_scorer.h"
@@ -44,9 +45,10 @@ class LogitsObserver {
 // The model on this machine's processors.
 class Worker final : public WorkerBase, private StepParts, private PassHooks, private PooledRows {
  public:
-  // `model` was loaded with `pool`. `transport` and `observer` may be null; the observer must outlive the worker.
+  // `model` was loaded with `pool`. `transport`, `observer` and `adapters` may be null; the last two must outlive the worker.
   Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
-         std::shared_ptr<Transport> transport = nullptr, LogitsObserver* observer = nullptr);
+         std::shared_ptr<Transport> transport = nullptr, LogitsObserver* observer = nullptr,
+         const AdapterSource* adapters = nullptr);
   ~Worker() override;
 
   [[nodiscard]] WorkerCapabilities capabilities() const override;
@@ -85,6 +87,7 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   // One per request that samples, from forward() to sample() of the same step.
   std::vector<SampleRow> rows_;
   LogitsObserver* observer_;
+  const AdapterSource* adapters_;
   StepTask task_;  // last: it uses all the others
 };
 

@@ -103,8 +103,8 @@ void fields(Form& /*form*/, IsState<AllBlocksCleared> auto& /*cleared*/) {
 
 template <class Form>
 void fields(Form& form, IsState<AdmittedRequest> auto& admitted) {
-  [[maybe_unused]] auto& [id, slot, tokens, num_prompt_tokens, sampling] = admitted;
-  form(id, slot, num_prompt_tokens);
+  [[maybe_unused]] auto& [id, slot, tokens, num_prompt_tokens, sampling, lora_id] = admitted;
+  form(id, slot, num_prompt_tokens, lora_id);
 }
 
 template <class Form>

@@ -68,7 +68,8 @@ void PlanArena::admit(const Request& request, bool first_time) {
                        .slot = request.slot,
                        .tokens = request.tokens,
                        .num_prompt_tokens = static_cast<std::uint32_t>(request.num_prompt_tokens),
-                       .sampling = request.sampling});
+                       .sampling = request.sampling,
+                       .lora_id = request.lora_id});
   num_admitted_tokens_.push_back(static_cast<std::uint32_t>(request.tokens.size()));
   if (first_time) first_admissions_.push_back({request.id, static_cast<std::uint32_t>(request.num_cached_tokens)});
 }
