@@ -184,7 +184,8 @@ def rope_factors(config):
     return [float(np.float32(f)) for f in factors]
 
 
-def run(model_name, container, kind, prompt):
+def load(model_name, container, kind):
+    """What the record says of a case, and its model."""
     config_class, model_class, options = MODELS[model_name]
     config = config_class(**SHAPE | options, attn_implementation="eager")
     model = model_class(config).eval()
@@ -203,7 +204,6 @@ def run(model_name, container, kind, prompt):
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and all(m == "lm_head.weight" for m in missing), (missing, unexpected)
     model.tie_weights()
-    logits = logits_of(model, prompt)
     described = json.loads(config.to_json_string(use_diff=False))
     case = dict(name=f"{model_name}_{container}_{kind}", container=container, type=kind,
                 config={key: value for key, value in described.items() if key in KEEP})
@@ -212,7 +212,12 @@ def run(model_name, container, kind, prompt):
         case["rope_factors"] = rope_factors(config)
     if model_name in MAX_MODEL_LEN:
         case["max_model_len"] = MAX_MODEL_LEN[model_name]
-    return case, logits
+    return case, model
+
+
+def run(model_name, container, kind, prompt):
+    case, model = load(model_name, container, kind)
+    return case, logits_of(model, prompt)
 
 
 def record_all(name, types, run):

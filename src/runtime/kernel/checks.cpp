@@ -9,6 +9,11 @@ void check_product(const PackedMatrix& w, const Activations& x, std::uint32_t pa
   QUIRE_CHECK(panel_end <= w.num_panels(), "panels of the product");
 }
 
+void check_row_product(const PackedMatrix& w, std::uint32_t panel_end) {
+  QUIRE_CHECK(w.format == WeightFormat::f32 || w.format == WeightFormat::bf16, "weights in floats");
+  QUIRE_CHECK(panel_end <= w.num_panels(), "panels of the product");
+}
+
 void check_attention(const PagedKvLayer& layer, const AttentionItem& item, std::size_t scratch_bytes) {
   QUIRE_CHECK(layer.head_dim % 16 == 0 && layer.head_dim > 0 && layer.head_dim <= kMaxHeadDim, "head_dim");
   QUIRE_CHECK(item.group > 0 && item.kv_head < layer.num_kv_heads, "heads");

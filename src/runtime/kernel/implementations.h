@@ -9,6 +9,7 @@
 #define QUIRE_DECLARE_KERNELS                                                                                                             \
   void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin, std::uint32_t group_end); \
   void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end);       \
+  void multiply_rows(const PackedMatrix& w, const RowProduct& product, std::uint32_t begin, std::uint32_t end);                           \
   void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch);                                        \
   void join_segments(const PagedKvLayer& layer, const AttentionItem& item);                                                               \
   void rms_norm(const float* x, const float* weight, float epsilon, float* out, std::uint32_t n);                                         \
@@ -37,6 +38,7 @@ const Kernels* cpu_kernels(KernelIsa isa);
 
 // Broken contracts stop the program; compiled once, for no special instruction set.
 void check_product(const PackedMatrix& w, const Activations& x, std::uint32_t panel_end);
+void check_row_product(const PackedMatrix& w, std::uint32_t panel_end);
 void check_attention(const PagedKvLayer& layer, const AttentionItem& item, std::size_t scratch_bytes);
 void check_join(const PagedKvLayer& layer, const AttentionItem& item);
 

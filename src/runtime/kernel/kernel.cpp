@@ -11,6 +11,7 @@ constexpr Kernels kReference = {
     .name = "reference",
     .prepare_groups = reference::prepare,
     .matmul = reference::matmul,
+    .multiply_rows = reference::multiply_rows,
     .write_kv = portable::write_kv,
     .attend = reference::attend,
     .join_segments = reference::join_segments,

@@ -34,6 +34,9 @@ struct Kernels {
   void (*matmul)(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t panel_begin,
                  std::uint32_t panel_end) = nullptr;
 
+  // The outputs of panels [panel_begin, panel_end) of each row; w is f32 or bf16.
+  void (*multiply_rows)(const PackedMatrix& w, const RowProduct& product, std::uint32_t panel_begin, std::uint32_t panel_end) = nullptr;
+
   // Scatters rows of k and v ([row][kv_head][head_dim], stride in floats) to the cache, bf16 rounded to nearest even.
   // slots[row] = block * block_size + offset in the block; a row with a negative one has its place elsewhere and is passed over.
   void (*write_kv)(const PagedKvLayer& layer, const float* k, const float* v, std::size_t stride,

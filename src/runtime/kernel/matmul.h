@@ -53,6 +53,26 @@ constexpr float top_code(ActivationMode mode) {
   return mode == ActivationMode::int8 ? 127.0F : 32639.0F;
 }
 
+// A product with weights in floats (f32, bf16) whose rows lie anywhere, on one of its sides: row i reads x + from[i] * x_stride and writes
+// y + to[i] * y_stride, where from[i] and to[i] are i, or rows[i] - first_row on the side that `scattered` names.
+// acc = what is in y, or 0; for k ascending: acc = fma(w[n][k], x[k], acc).
+struct RowProduct {
+  enum class Side : std::uint8_t { inputs, outputs };
+
+  const float* x = nullptr;
+  std::size_t x_stride = 0;  // floats
+  float* y = nullptr;
+  std::size_t y_stride = 0;  // floats
+  const std::uint32_t* rows = nullptr;
+  std::uint32_t first_row = 0;
+  std::uint32_t count = 0;
+  Side scattered = Side::inputs;
+  bool adds = false;  // to what is in y
+
+  [[nodiscard]] const float* input(std::uint32_t i) const { return x + x_stride * (scattered == Side::inputs ? rows[i] - first_row : i); }
+  [[nodiscard]] float* output(std::uint32_t i) const { return y + y_stride * (scattered == Side::outputs ? rows[i] - first_row : i); }
+};
+
 // Scratch bytes for `rows` x `columns`; 0 in f32 mode. The scratch starts on a cache line.
 std::size_t activation_scratch_bytes(ActivationMode mode, std::uint32_t rows, std::uint32_t columns);
 

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "format/safetensors.h"
 #include "quire/error.h"
 #include "runtime/kernel/pack.h"
 #include "runtime/model/model_config.h"
@@ -30,7 +32,7 @@ struct LayerAdapter {
 struct Adapter {
   std::vector<LayerAdapter> layers;
   std::vector<float> embedding_a;  // [vocab_size][rank]; empty: the embeddings are the model's
-  LowRank embedding;               // its `b` alone
+  PackedMatrix embedding_b;        // [hidden_size][rank], times the scale
   LowRank head;
   std::uint32_t rank = 0;  // the largest
   std::string digest;      // SHA-256 of its files, in hex: what its blocks are called by
@@ -38,10 +40,13 @@ struct Adapter {
   [[nodiscard]] std::uint64_t bytes() const;
 };
 
-// `folder` holds adapter_config.json and adapter_model.safetensors, made for a model of this description. Reads and packs all of it on the
-// calling thread. Errors: `not_found` (no such folder or file), `corrupt` (not what PEFT writes; a number that is none; half of a pair),
-// `unsupported` (DoRA, biases, whole matrices, experts, another kind of adapter; a rank beyond `max_rank`), `invalid_argument` (of a model of
-// another shape); each names the field or tensor.
-Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& folder, const ModelConfig& config, std::uint32_t max_rank);
+// What `config` (adapter_config.json) and `weights` (adapter_model.safetensors) make of a model of this description; without its digest.
+// Errors: `corrupt` (not what PEFT writes; a number that is none; half of a pair), `unsupported` (DoRA, biases, whole matrices, experts,
+// another kind of adapter; a rank beyond `max_rank`), `invalid_argument` (of a model of another shape); each names the field or tensor.
+Result<Adapter> read_adapter(std::string_view config, const SafetensorsFile& weights, const ModelConfig& model, std::uint32_t max_rank);
+
+// The same of a folder with both files. Reads and packs all of it on the calling thread. Errors besides: `not_found` (no such folder or
+// file), `io`.
+Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& folder, const ModelConfig& model, std::uint32_t max_rank);
 
 }  // namespace quire

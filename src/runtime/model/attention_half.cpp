@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "runtime/model/adapted_products.h"
 #include "runtime/model/layer.h"
 
 namespace quire {
@@ -19,10 +20,13 @@ class PagedAttention final : public AttentionHalf {
     float* k = q + config_.q_size();
     float* v = k + config_.kv_size();
     const std::size_t stride = config_.qkv_size();
-    pass.multiply(
-        std::array{Product{&weights_.q.matrix, q, stride}, Product{&weights_.k.matrix, k, stride}, Product{&weights_.v.matrix, v, stride}},
-        pass.stream_input());
+    const std::array products{Product{&weights_.q.matrix, q, stride, &LayerAdapter::q},
+                              Product{&weights_.k.matrix, k, stride, &LayerAdapter::k},
+                              Product{&weights_.v.matrix, v, stride, &LayerAdapter::v}};
+    pass.multiply(products, pass.stream_input());
+    const AdaptedProducts adapted(pass, products, 0, pass.rows);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
+      adapted.add(begin, end);
       for (std::uint32_t row = begin; row < end; ++row) finish_row(pass, row);
       const std::size_t at = begin * stride;
       pass.kernels.write_kv(kv, k + at, v + at, stride, {group.kv_slots + begin, end - begin});
@@ -32,8 +36,11 @@ class PagedAttention final : public AttentionHalf {
   void attend(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const override {
     const Activations x = pass.activations(pass.workspace.attention, pass.rows, config_.q_size(), pass.workspace.inner_codes);
     run_items(pass, kv, group, x);
-    pass.multiply(std::array{Product{&weights_.attn_output.matrix, pass.workspace.input, config_.hidden_size}}, x);
+    const std::array products{Product{&weights_.attn_output.matrix, pass.workspace.input, config_.hidden_size, &LayerAdapter::attn_output}};
+    pass.multiply(products, x);
+    const AdaptedProducts adapted(pass, products, 0, pass.rows);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
+      adapted.add(begin, end);
       pass.add_to_stream(weights_.attn_output.bias, weights_.attn_post_norm, &weights_.ffn_norm, begin, end);
     });
   }

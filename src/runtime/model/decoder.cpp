@@ -3,6 +3,7 @@
 // Rows are independent but for the cache: which rows share a pass changes nothing in their bits.
 #include "runtime/model/decoder.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -61,6 +62,7 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
   embed(input);
   for (std::uint32_t i = 0; i < layers_.size(); ++i) {
     const PagedKvLayer kv = kv_layer(cache, i);
+    pass_.layer = i;
     const std::uint32_t group = cache.layout().layers[i].group;
     if (hooks != nullptr) hooks->before_attention(i);
     layers_[i].attention->write_kv(pass_, kv, pass_.workspace.groups[group]);
@@ -88,6 +90,9 @@ void Decoder::check(const BatchInput& input, const KvCache& cache, const PassOut
   for (const BatchSequence& sequence : input.sequences) {
     rows += sequence.num_tokens;
     QUIRE_CHECK(std::uint64_t{sequence.first_position} + sequence.num_tokens <= limits.positions, "a position beyond max_model_len");
+    if (sequence.adapter == nullptr) continue;
+    QUIRE_CHECK(sequence.adapter->rank <= limits.max_lora_rank, "an adapter of a higher rank than max_lora_rank");
+    QUIRE_CHECK(sequence.adapter->layers.size() == config_.num_layers, "an adapter of another model");
   }
   QUIRE_CHECK(rows == input.tokens.size(), "sequences and tokens differ in length");
   for (std::size_t i = 0; i < num_outputs; ++i) {
@@ -104,12 +109,28 @@ void Decoder::embed(const BatchInput& input) {
     for (std::uint32_t row = begin; row < end; ++row) {
       float* hidden = pass_.workspace.hidden + std::size_t{row} * config_.hidden_size;
       unpack_row(weights_.embedding, static_cast<std::uint32_t>(input.tokens[row]), {hidden, config_.hidden_size});
+      adapt_embedding(row, input.tokens[row]);
       pass_.kernels.scale(hidden, config_.embedding_scale, config_.hidden_size);
       take_angles(row);
       pass_.norm_row(hidden, weights_.layers[0].attn_norm, pass_.workspace.input + row * x.stride);
     }
     pass_.kernels.prepare(x, begin, end);
   });
+}
+
+void Decoder::adapt_embedding(std::uint32_t row, TokenId token) {
+  const Adapter* adapter = pass_.workspace.adapted.of(row);
+  if (adapter == nullptr || adapter->embedding_a.empty()) return;
+  const std::uint32_t rank = adapter->embedding_b.columns;
+  const RowProduct added{.x = adapter->embedding_a.data() + std::size_t{static_cast<std::uint32_t>(token)} * rank,
+                         .x_stride = rank,
+                         .y = pass_.workspace.hidden,
+                         .y_stride = config_.hidden_size,
+                         .rows = &row,
+                         .count = 1,
+                         .scattered = RowProduct::Side::outputs,
+                         .adds = true};
+  pass_.kernels.multiply_rows(adapter->embedding_b, added, 0, adapter->embedding_b.num_panels());
 }
 
 void Decoder::take_angles(std::uint32_t row) {
@@ -150,6 +171,30 @@ void Decoder::give_hidden(std::uint32_t count, const std::uint32_t* rows, std::s
   });
 }
 
+// Rows of the workspace's input, of which `rows` says what they were made from; null: the first ones.
+void Decoder::adapt_logits(std::uint32_t count, const std::uint32_t* rows, std::span<float> logits) {
+  const AdaptedRows& adapted = pass_.workspace.adapted;
+  if (std::ranges::none_of(adapted.parts, [](const AdapterPart& part) { return part.adapter->head.any(); })) return;
+  pass_.pool.parallel_for(count, 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+    for (std::uint32_t i = begin; i < end; ++i) {
+      const Adapter* adapter = adapted.of(rows == nullptr ? i : rows[i]);
+      if (adapter == nullptr || !adapter->head.any()) continue;
+      const LowRank& head = adapter->head;
+      float* inner = adapted.inner + i * adapted.stride();
+      const RowProduct projected{.x = pass_.workspace.input, .x_stride = config_.hidden_size, .y = inner, .rows = &i, .count = 1};
+      pass_.kernels.multiply_rows(head.a, projected, 0, head.a.num_panels());
+      const RowProduct added{.x = inner,
+                             .y = logits.data(),
+                             .y_stride = config_.vocab_size,
+                             .rows = &i,
+                             .count = 1,
+                             .scattered = RowProduct::Side::outputs,
+                             .adds = true};
+      pass_.kernels.multiply_rows(head.b, added, 0, head.b.num_panels());
+    }
+  });
+}
+
 void Decoder::give_logits(std::uint32_t count, const std::uint32_t* rows, std::span<float> logits) {
   const std::size_t width = config_.hidden_size;
   const Activations x = pass_.activations(pass_.workspace.input, count, config_.hidden_size, pass_.workspace.hidden_codes);
@@ -159,6 +204,7 @@ void Decoder::give_logits(std::uint32_t count, const std::uint32_t* rows, std::s
     pass_.kernels.prepare(x, begin, end);
   });
   pass_.multiply(std::array{Product{&weights_.lm_head(), logits.data(), config_.vocab_size}}, x);
+  adapt_logits(count, rows, logits);
   if (config_.logit_soft_cap == 0.0F) return;
   pass_.pool.parallel_for(count, 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::uint32_t i = begin; i < end; ++i)

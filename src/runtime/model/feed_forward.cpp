@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "runtime/model/adapted_products.h"
 #include "runtime/model/layer.h"
 
 namespace quire {
@@ -18,10 +19,13 @@ class GatedFeedForward final : public FeedForwardHalf {
     for (std::uint32_t first = 0; first < pass.rows; first += kFeedForwardRows) {
       const std::uint32_t count = std::min(kFeedForwardRows, pass.rows - first);
       const Activations inner = pass.activations(pass.workspace.gate, count, config_.intermediate_size, pass.workspace.inner_codes);
-      gate_and_up(pass, all.slice(first, count), inner);
+      gate_and_up(pass, first, all.slice(first, count), inner);
       float* out = pass.workspace.input + std::size_t{first} * config_.hidden_size;
-      pass.multiply(std::array{Product{&weights_.down.matrix, out, config_.hidden_size}}, inner);
+      const std::array products{Product{&weights_.down.matrix, out, config_.hidden_size, &LayerAdapter::down}};
+      pass.multiply(products, inner, first);
+      const AdaptedProducts adapted(pass, products, first, count);
       pass.for_rows(count, [&](std::uint32_t begin, std::uint32_t end) {
+        adapted.add(begin, end);
         pass.add_to_stream(weights_.down.bias, weights_.ffn_post_norm, next_norm_, first + begin, first + end);
       });
     }
@@ -29,15 +33,21 @@ class GatedFeedForward final : public FeedForwardHalf {
 
  private:
   // The same panels of both products go to one thread, which then joins them and prepares what it made of `inner`.
-  void gate_and_up(Pass& pass, const Activations& x, const Activations& inner) const {
+  void gate_and_up(Pass& pass, std::uint32_t first_row, const Activations& x, const Activations& inner) const {
     const Linear& gate = weights_.gate;
     const Linear& up = weights_.up;
     const std::size_t width = config_.intermediate_size;
     const std::uint32_t panels = gate.matrix.num_panels();
+    const std::array products{Product{&gate.matrix, pass.workspace.gate, width, &LayerAdapter::gate},
+                              Product{&up.matrix, pass.workspace.up, width, &LayerAdapter::up}};
+    const AdaptedProducts adapted(pass, products, first_row, x.rows);
+    pass.pool.parallel_for(adapted.num_units(), 1,
+                           [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { adapted.project(x, begin, end); });
     const std::uint32_t grain = pass.panel_grain(panels, gate.matrix.panel_bytes + up.matrix.panel_bytes, x.rows);
     pass.pool.parallel_for(panels, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
       pass.kernels.matmul(gate.matrix, x, pass.workspace.gate, width, begin, end);
       pass.kernels.matmul(up.matrix, x, pass.workspace.up, width, begin, end);
+      for (std::uint32_t p = 0; p < products.size(); ++p) adapted.add(p, 0, x.rows, begin, end);
       const std::uint32_t first = begin * kPanelRows;
       const auto count = static_cast<std::uint32_t>(std::min(std::size_t{end} * kPanelRows, width) - first);
       for (std::uint32_t row = 0; row < x.rows; ++row) join(pass, row * width + first, first, count);

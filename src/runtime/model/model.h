@@ -28,6 +28,7 @@ struct LoadOptions {
   std::uint32_t max_num_seqs = 128;             // requests of one forward pass
   std::uint32_t max_model_len = 0;              // positions below it are computed; 0: the model's context
   std::uint32_t num_cache_groups = 1;           // of the KV caches it will see, at most
+  std::uint32_t max_lora_rank = 0;              // of the adapters that passes will name, at most; 0: none
   ThreadPool* pool = nullptr;                   // required; outlives the model
   void (*progress)(double) = nullptr;           // 0 to 1, on the loading thread
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/model/adapted_products.h"
+
 namespace quire {
 namespace {
 
@@ -24,15 +26,19 @@ Pass::Pass(const ModelConfig& config, const Kernels& table, ActivationMode activ
            ThreadPool& threads)
     : shape(config), kernels(table), mode(activation_mode), pool(threads), workspace(config, activation_mode, limits) {}
 
-void Pass::multiply(std::span<const Product> products, const Activations& x) {
+void Pass::multiply(std::span<const Product> products, const Activations& x, std::uint32_t first_row) {
   std::uint32_t panels = 0;
   std::size_t bytes = 0;
   for (const Product& product : products) {
     panels += product.matrix->num_panels();
     bytes += product.matrix->bytes();
   }
-  pool.parallel_for(panels, panel_grain(panels, bytes / panels, x.rows),
-                    [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { multiply_panels(kernels, products, x, begin, end); });
+  const AdaptedProducts adapted(*this, products, first_row, x.rows);
+  pool.parallel_for(panels + adapted.num_units(), panel_grain(panels, bytes / panels, x.rows),
+                    [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+                      multiply_panels(kernels, products, x, begin, std::min(end, panels));
+                      if (end > panels) adapted.project(x, std::max(begin, panels) - panels, end - panels);
+                    });
 }
 
 Activations Pass::activations(const float* x, std::uint32_t num_rows, std::uint32_t columns, std::span<std::byte> codes) const {

@@ -6,6 +6,7 @@
 
 #include "base/thread_pool.h"
 #include "runtime/kernel/kernel.h"
+#include "runtime/model/adapter.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/workspace.h"
 
@@ -16,6 +17,7 @@ struct Product {
   const PackedMatrix* matrix;
   float* y;
   std::size_t y_stride;
+  LowRank LayerAdapter::* adapted = nullptr;  // what adapters add to it (adapted_products.h); null: nothing
 };
 
 // Made once with the decoder and used again for each pass. Threads of the pool write disjoint rows or panels in a phase, so phases need no
@@ -28,7 +30,8 @@ struct Pass {
   void for_rows(std::uint32_t count, Body body) {  // body(begin, end)
     pool.parallel_for(count, row_grain(count), [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { body(begin, end); });
   }
-  void multiply(std::span<const Product> products, const Activations& x);
+  // The first row of x is row `first_row` of the pass. Of what adapters add the first half is done, too.
+  void multiply(std::span<const Product> products, const Activations& x, std::uint32_t first_row = 0);
 
   [[nodiscard]] Activations activations(const float* x, std::uint32_t num_rows, std::uint32_t columns, std::span<std::byte> codes) const;
   // What the next half of a layer reads.
@@ -49,7 +52,8 @@ struct Pass {
   ActivationMode mode;
   ThreadPool& pool;
   Workspace workspace;
-  std::uint32_t rows = 0;  // after the last keys and values, the output rows
+  std::uint32_t rows = 0;   // after the last keys and values, the output rows
+  std::uint32_t layer = 0;  // that is under way
 };
 
 }  // namespace quire

@@ -4,6 +4,7 @@
 #include "runtime/model/row_layout.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace quire {
 namespace {
@@ -55,6 +56,32 @@ void cut_long_rows(const Pass& pass, GroupPass& group) {
   }
 }
 
+// Rows [begin, begin + count) of one sequence run with `adapter`.
+void add_adapted(AdaptedRows& adapted, const Adapter* adapter, std::uint32_t begin, std::uint32_t count) {
+  if (adapted.max_rank == 0) return;
+  std::fill_n(adapted.of_row + begin, count, adapter);
+  if (adapter == nullptr || count == 0) return;
+  const auto part = std::ranges::find(adapted.parts, adapter, &AdapterPart::adapter);
+  if (part == adapted.parts.end())
+    adapted.parts.push_back({adapter, 0, count});
+  else
+    part->count += count;
+}
+
+// When all rows have been added.
+void group_adapted(AdaptedRows& adapted, std::uint32_t num_rows) {
+  std::uint32_t first = 0;
+  for (AdapterPart& part : adapted.parts) {
+    part.first = first;
+    first += std::exchange(part.count, 0);
+  }
+  for (std::uint32_t row = 0; row < num_rows && !adapted.parts.empty(); ++row) {
+    if (adapted.of_row[row] == nullptr) continue;
+    AdapterPart& part = *std::ranges::find(adapted.parts, adapted.of_row[row], &AdapterPart::adapter);
+    adapted.rows[part.first + part.count++] = row;
+  }
+}
+
 void lay_out_group(Pass& pass, const BatchInput& input, const BlockTables& tables, std::uint32_t index) {
   GroupPass& group = pass.workspace.groups[index];
   group.items.clear();
@@ -72,9 +99,14 @@ void lay_out_group(Pass& pass, const BatchInput& input, const BlockTables& table
 }  // namespace
 
 void lay_out(Pass& pass, const BatchInput& input, const KvLayout& layout, const BlockTables& tables) {
+  AdaptedRows& adapted = pass.workspace.adapted;
+  adapted.parts.clear();
   std::uint32_t row = 0;
-  for (const BatchSequence& sequence : input.sequences)
+  for (const BatchSequence& sequence : input.sequences) {
+    add_adapted(adapted, sequence.adapter, row, sequence.num_tokens);
     for (std::uint32_t i = 0; i < sequence.num_tokens; ++i) pass.workspace.positions[row++] = sequence.first_position + i;
+  }
+  group_adapted(adapted, row);
   for (std::uint32_t group = 0; group < layout.groups.size(); ++group) {
     pass.workspace.groups[group].window = layout.groups[group].sliding_window();
     lay_out_group(pass, input, tables, group);
@@ -85,6 +117,8 @@ void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& ta
   GroupPass& group = pass.workspace.groups[index];
   const std::size_t width = pass.shape.hidden_size;
   const std::span<const std::uint32_t> wanted = input.output_rows;
+  AdaptedRows& adapted = pass.workspace.adapted;
+  adapted.parts.clear();
   group.items.clear();
   group.work = 0;
   std::uint32_t end = 0;
@@ -97,10 +131,12 @@ void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& ta
       while (kept + count < wanted.size() && wanted[kept + count] == row + count && row + count < end) ++count;
       std::copy_n(pass.workspace.hidden + row * width, row == kept ? 0 : count * width, pass.workspace.hidden + kept * width);
       add_items(pass, group, tables.row(index, sequence.slot).data(), row, count, kept);
+      add_adapted(adapted, sequence.adapter, kept, count);
       kept += count;
     }
   }
   pass.rows = kept;
+  group_adapted(adapted, kept);
   cut_long_rows(pass, group);
 }
 

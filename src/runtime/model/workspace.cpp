@@ -76,6 +76,7 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   const std::size_t shared_rows = std::size_t{kItemsPerThread} * limits.threads;
   const std::size_t segments = limits.positions / kSegmentTokens + 1;
   attention_scratch_bytes_ = round_up(quire::attention_scratch_bytes(config.head_dim, config.group()));
+  adapted.max_rank = limits.max_lora_rank;
   const auto carve = [&](std::byte* base) {
     Carver carver(base);
     carver.take(positions, rows);
@@ -96,6 +97,11 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     inner_codes =
         carver.take_bytes(std::max(code_bytes(mode, rows, config.q_size()), code_bytes(mode, ffn_rows, config.intermediate_size)));
     carve_experts(carver, config, mode, ffn_rows, experts);
+    if (limits.max_lora_rank > 0) {
+      carver.take(adapted.rows, rows);
+      carver.take(adapted.of_row, rows);
+      carver.take(adapted.inner, std::max(rows, std::size_t{limits.sequences}) * adapted.stride());
+    }
     carver.take(partials, shared_rows * segments * attention_partial_floats(config.head_dim, config.group()));
     attention_scratch_ = carver.take_bytes(attention_scratch_bytes_ * limits.threads);
     return carver.used();
@@ -103,6 +109,7 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   bytes_ = carve(nullptr);
   storage_.reset(static_cast<std::byte*>(::operator new(bytes_, std::align_val_t{kAlign})));
   carve(storage_.get());
+  if (limits.max_lora_rank > 0) adapted.parts.reserve(limits.sequences);
   for (GroupPass& group : groups) {
     group.items.reserve(std::size_t{config.num_kv_heads} * (limits.rows / kAttentionItemRows + limits.sequences) + shared_rows * segments);
     group.joins.reserve(shared_rows);

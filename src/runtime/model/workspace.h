@@ -17,8 +17,9 @@ struct WorkspaceLimits {
   std::uint32_t rows = 0;
   std::uint32_t sequences = 0;
   std::uint32_t threads = 0;
-  std::uint32_t positions = 0;  // of one sequence
-  std::uint32_t groups = 1;     // cache groups
+  std::uint32_t positions = 0;      // of one sequence
+  std::uint32_t groups = 1;         // cache groups
+  std::uint32_t max_lora_rank = 0;  // of adapters; 0: no pass has any
 };
 
 // Of each row's position.
@@ -41,6 +42,29 @@ inline constexpr std::uint32_t kItemsPerThread = 2;
 
 // Rows that go through the feed-forward part together: enough to be bound by arithmetic, few enough for the cache.
 inline constexpr std::uint32_t kFeedForwardRows = 256;
+
+// Products that share an input, at most.
+inline constexpr std::size_t kAdaptedProducts = 3;
+
+struct Adapter;
+
+// Rows that run with one adapter.
+struct AdapterPart {
+  const Adapter* adapter;
+  std::uint32_t first, count;  // of AdaptedRows::rows
+};
+
+// The rows of a pass that run with adapters.
+struct AdaptedRows {
+  std::uint32_t* rows = nullptr;     // [of them]: row; those of one adapter together, and ascending
+  const Adapter** of_row = nullptr;  // [row]; null: none
+  float* inner = nullptr;            // [of them][kAdaptedProducts][max_rank]: what lies between the two matrices
+  std::uint32_t max_rank = 0;        // 0: no pass has any
+  std::vector<AdapterPart> parts;
+
+  [[nodiscard]] std::size_t stride() const { return kAdaptedProducts * max_rank; }
+  [[nodiscard]] const Adapter* of(std::uint32_t row) const { return parts.empty() ? nullptr : of_row[row]; }
+};
 
 // One of the feed-forward parts that a row goes through.
 struct ChosenExpert {
@@ -97,6 +121,7 @@ class Workspace {
   std::span<std::byte> hidden_codes;  // activations of hidden_size columns
   std::span<std::byte> inner_codes;   // of q_size and of intermediate_size columns
   ExpertPairs experts;                // of a mixture
+  AdaptedRows adapted;
   std::vector<GroupPass> groups;
   float* partials = nullptr;  // of the rows whose context threads share; each layer writes them anew
 

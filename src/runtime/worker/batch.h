@@ -86,10 +86,10 @@ class Batch {
   std::vector<BatchSequence> sequences_;
   std::vector<std::uint32_t> output_rows_;
   // Positions count in the request, places in the pass: batch-relative rows are in `output_rows_`.
-  std::vector<PromptRows> prompt_rows_;  // by slot
-  std::vector<PoolingKind> pooling_;     // by slot
+  std::vector<PromptRows> prompt_rows_;                   // by slot
+  std::vector<PoolingKind> pooling_;                      // by slot
   std::vector<std::shared_ptr<const Adapter>> adapters_;  // by slot; null: none
-  std::vector<Outlook> outlooks_;        // by slot
+  std::vector<Outlook> outlooks_;                         // by slot
   std::vector<ScheduledRequest> scheduled_;
   std::vector<std::uint32_t> sampled_outputs_;
   std::vector<PromptRun> prompt_runs_;

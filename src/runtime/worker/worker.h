@@ -47,8 +47,7 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
  public:
   // `model` was loaded with `pool`. `transport`, `observer` and `adapters` may be null; the last two must outlive the worker.
   Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
-         std::shared_ptr<Transport> transport = nullptr, LogitsObserver* observer = nullptr,
-         const AdapterSource* adapters = nullptr);
+         std::shared_ptr<Transport> transport = nullptr, LogitsObserver* observer = nullptr, const AdapterSource* adapters = nullptr);
   ~Worker() override;
 
   [[nodiscard]] WorkerCapabilities capabilities() const override;

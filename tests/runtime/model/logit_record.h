@@ -22,7 +22,8 @@ struct LogitCase {
   boost::json::value config;
   std::vector<float> rope_factors;
   std::uint32_t max_model_len = 128;
-  std::vector<float> logits;  // [position][vocab]
+  boost::json::value adapter;  // config, and names and shapes of its tensors; null: none
+  std::vector<float> logits;   // [position][vocab]
 };
 
 struct LogitRecord {
@@ -53,9 +54,11 @@ inline LogitRecord read_logit_record(const std::string& name) {
                 value.at("config"),
                 {},
                 128,
+                {},
                 {}};
     if (const auto* factors = value.as_object().if_contains("rope_factors")) c.rope_factors = numbers<float>(*factors);
     if (const auto* served = value.as_object().if_contains("max_model_len")) c.max_model_len = served->to_number<std::uint32_t>();
+    if (const auto* adapter = value.as_object().if_contains("adapter")) c.adapter = *adapter;
     c.logits.resize(record.positions.size() * c.config.at("vocab_size").to_number<std::size_t>());
     logits.read(reinterpret_cast<char*>(c.logits.data()), static_cast<std::streamsize>(c.logits.size() * sizeof(float)));
     EXPECT_TRUE(logits.good());

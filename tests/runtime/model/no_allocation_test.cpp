@@ -1,7 +1,9 @@
 // A pass allocates nothing, whatever its mix of prefill and decode.
 #include <gtest/gtest.h>
 
+#include "runtime/model/adapter.h"
 #include "runtime/model/rig.h"
+#include "runtime/model/tiny_adapter.h"
 #include "runtime/model/tiny_model.h"
 #include "support/count_allocations.h"
 
@@ -33,6 +35,33 @@ TEST(NoAllocation, APassOfManyRequestsAllocatesNothing) {
 
 TEST(NoAllocation, APassThroughExpertsAllocatesNothing) {
   expect_no_allocation(tiny::small_mixture("qwen2_moe"), "Q8_0");
+}
+
+TEST(NoAllocation, APassWithAdaptersAllocatesNothing) {
+  if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
+  const tiny::TempFolder folder;
+  const ModelConfig config = tiny::small_llama();
+  tiny::write_gguf(folder.file("model.gguf"), config, "mixed");
+  std::vector<std::shared_ptr<const Adapter>> adapters;
+  for (const char* name : {"first", "second"}) {
+    tiny::AdapterTensors tensors = tiny::adapter_of(config, 8, name);
+    tensors.add_embedding(config.vocab_size, config.hidden_size, 8);
+    tensors.add("lm_head", config.vocab_size, config.hidden_size, 8);
+    tiny::write_adapter(folder.file(name), tiny::adapter_config(8, 16), tensors.all);
+    const auto adapter = load_adapter(folder.file(name), config, 8);
+    ASSERT_TRUE(adapter) << adapter.error().to_string();
+    adapters.push_back(*adapter);
+  }
+  tiny::Rig rig(folder.file("model.gguf"), {.activations = ActivationMode::int16, .kv = KvDtype::bf16, .max_lora_rank = 8});
+  for (std::uint32_t slot = 0; slot < 4; ++slot) rig.give_blocks(Slot{slot}, tiny::blocks_for(64, 16, 1 + slot, 4));
+  const std::vector<TokenId> tokens(50, 7);
+  std::vector<float> logits(4 * rig.vocab());
+  const std::vector<BatchSequence> mixed{
+      {Slot{0}, 0, 1, adapters[0].get()}, {Slot{1}, 0, 1}, {Slot{2}, 0, 40, adapters[1].get()}, {Slot{3}, 0, 8, adapters[0].get()}};
+  const std::vector<std::uint32_t> last{0, 1, 41, 49};
+  const std::uint64_t before = test::num_allocations.load();
+  rig.model().forward({tokens, mixed, last}, rig.cache(), rig.tables(), {logits});
+  EXPECT_EQ(test::num_allocations.load() - before, 0U);
 }
 
 }  // namespace

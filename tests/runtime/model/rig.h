@@ -44,6 +44,7 @@ struct RigOptions {
   std::uint32_t num_slots = 256;
   std::uint32_t max_tokens = 128;  // per slot
   std::uint32_t num_blocks = 65;
+  std::uint32_t max_lora_rank = 0;
 };
 
 inline constexpr std::uint32_t kMaxGroups = 2;
@@ -94,6 +95,7 @@ class Rig {
                                    .max_num_seqs = options.num_slots,
                                    .max_model_len = options.max_tokens,
                                    .num_cache_groups = kMaxGroups,
+                                   .max_lora_rank = options.max_lora_rank,
                                    .pool = &pool});
     if (!model) ADD_FAILURE() << path << ": " << model.error().to_string();
     return std::move(*model);

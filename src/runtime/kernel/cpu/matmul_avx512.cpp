@@ -122,5 +122,10 @@ void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y
     multiply_integers<OfBytes>(w, x, y, y_stride, begin, end);
 }
 
+void multiply_rows(const PackedMatrix& w, const RowProduct& product, std::uint32_t begin, std::uint32_t end) {
+  check_row_product(w, end);
+  multiply_rows_of(w, product, begin, end);
+}
+
 }  // namespace avx512
 }  // namespace quire

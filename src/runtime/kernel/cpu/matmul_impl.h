@@ -101,6 +101,41 @@ struct FloatKernel {
   }
 };
 
+// R rows of a RowProduct, from row i on, against one panel, of whose 16 outputs `outputs` exist.
+template <int R>
+void multiply_some_rows(const PackedMatrix& w, const RowProduct& product, std::uint32_t i, std::uint32_t panel, std::uint32_t outputs) {
+  const std::uint8_t* weights = w.storage.data() + panel * w.panel_bytes;
+  const float* x[R];
+  float* y[R];
+  Vec acc[R];
+  for (int r = 0; r < R; ++r) {
+    x[r] = product.input(i + static_cast<std::uint32_t>(r));
+    y[r] = product.output(i + static_cast<std::uint32_t>(r)) + std::size_t{panel} * kPanelRows;
+    acc[r] = product.adds ? Vec::load_first(y[r], outputs) : Vec::zero();
+  }
+  const bool is_bf16 = w.format == WeightFormat::bf16;
+  for (std::uint32_t k = 0; k < w.columns; ++k) {
+    const std::size_t at = std::size_t{k} * kPanelRows;
+    const Vec column = is_bf16 ? Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(weights) + at)
+                               : Vec::load(reinterpret_cast<const float*>(weights) + at);
+    for (int r = 0; r < R; ++r) acc[r] = Vec::fma(column, Vec::set(x[r][k]), acc[r]);
+  }
+  for (int r = 0; r < R; ++r) acc[r].store_first(y[r], outputs);
+}
+
+template <int R>
+void multiply_row_blocks(const PackedMatrix& w, const RowProduct& product, std::uint32_t i, std::uint32_t panel, std::uint32_t outputs) {
+  for (; i + R <= product.count; i += R) multiply_some_rows<R>(w, product, i, panel, outputs);
+  if constexpr (R > 1) multiply_row_blocks<R - 1>(w, product, i, panel, outputs);
+}
+
+void multiply_rows_of(const PackedMatrix& w, const RowProduct& product, std::uint32_t begin, std::uint32_t end) {
+  for (std::uint32_t panel = begin; panel < end; ++panel) {
+    const std::uint32_t left = w.rows - panel * kPanelRows;
+    multiply_row_blocks<Vec::kMatmulRows>(w, product, 0, panel, left < kPanelRows ? left : kPanelRows);
+  }
+}
+
 // Integers<q8, scale groups per block> for the format of w.
 template <template <bool, int> class Integers>
 void multiply_integers(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin,

@@ -97,4 +97,18 @@ void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y
       y[row * y_stride + n] = integer ? integer_dot(w, n, x, row) : float_dot(w, n, x.x + row * x.stride);
 }
 
+void multiply_rows(const PackedMatrix& w, const RowProduct& product, std::uint32_t begin, std::uint32_t end) {
+  check_row_product(w, end);
+  const std::uint32_t last = end * kPanelRows < w.rows ? end * kPanelRows : w.rows;
+  for (std::uint32_t i = 0; i < product.count; ++i) {
+    const float* x = product.input(i);
+    float* y = product.output(i);
+    for (std::uint32_t n = begin * kPanelRows; n < last; ++n) {
+      float acc = product.adds ? y[n] : 0.0F;
+      for (std::uint32_t k = 0; k < w.columns; ++k) acc = std::fma(weight_at(w, n, k), x[k], acc);
+      y[n] = acc;
+    }
+  }
+}
+
 }  // namespace quire::reference

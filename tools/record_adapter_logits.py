@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Records the logits that peft gives with LoRA adapters on small models.
+
+    python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.6 gguf==0.19.0 peft==0.21.2 numpy
+    venv/bin/python tools/record_adapter_logits.py     # writes tests/golden/logits/{adapter_cases.json,adapter_logits.f32}
+
+Models, prompt and format are those of record_logits.py. No adapter is stored: its tensors are drawn from their names as the models' are;
+the record has the names and shapes that peft would write, and its config.
+"""
+
+import sys
+
+import peft
+import torch
+import transformers
+
+import record_logits
+
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+LINEAR = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
+# (model, container, type, the adapter's options)
+CASES = [
+    ("llama", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=LINEAR)),
+    ("llama", "gguf", "F32", dict(r=8, lora_alpha=16, target_modules=LINEAR)),
+    ("llama", "gguf", "mixed", dict(r=16, lora_alpha=16, target_modules=LINEAR)),
+    ("llama_scaled", "hf", "F32", dict(r=4, lora_alpha=8, target_modules=["q_proj", "down_proj"], use_rslora=True)),
+    ("llama", "hf", "F32", dict(r=5, lora_alpha=10, target_modules=[*LINEAR, "embed_tokens", "lm_head"])),
+    ("qwen2", "hf", "BF16", dict(r=8, lora_alpha=8, target_modules=LINEAR)),
+    ("qwen3", "gguf", "Q8_0", dict(r=20, lora_alpha=40, target_modules=ATTENTION)),
+    ("phi3", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"])),
+    ("granite", "gguf", "F32", dict(r=8, lora_alpha=4, target_modules=[*LINEAR, "embed_tokens", "lm_head"])),
+    ("smollm3", "gguf", "F32", dict(r=1, lora_alpha=3, target_modules=LINEAR)),
+    ("olmo2", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=LINEAR, rank_pattern={"q_proj": 3, "layers.1.mlp.up_proj": 32},
+                                alpha_pattern={"q_proj": 7, "layers.0.self_attn.v_proj": 1})),
+]
+KEPT = ("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "bias", "use_dora", "fan_in_fan_out",
+        "modules_to_save", "target_modules")
+
+
+def run(number, model_name, container, kind, options, prompt):
+    case, model = record_logits.load(model_name, container, kind)
+    model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **options)).eval()
+    state = peft.get_peft_model_state_dict(model, save_embedding_layers=False)
+    drawn = {name: torch.from_numpy(record_logits.floats(name, "F32", value.numel()).reshape(tuple(value.shape))) for name, value in state.items()}
+    loaded = peft.set_peft_model_state_dict(model, drawn)
+    assert not loaded.unexpected_keys, loaded.unexpected_keys
+    config = {key: value for key, value in model.peft_config["default"].to_dict().items() if key in KEPT}
+    config["target_modules"] = sorted(config["target_modules"])
+    config["peft_type"] = str(getattr(config["peft_type"], "value", config["peft_type"]))
+    case["name"] = f"{number}_{case['name']}"
+    case["adapter"] = dict(config=config, tensors=[[name, list(value.shape)] for name, value in state.items()])
+    return case, record_logits.logits_of(model, prompt)
+
+
+def main():
+    torch.set_num_threads(1)
+    prompt = [int(word % record_logits.VOCAB) for word in record_logits.draw("prompt", record_logits.NUM_TOKENS)]
+    cases, records = [], []
+    for number, given in enumerate(CASES):
+        case, logits = run(number, *given, prompt)
+        cases.append(case)
+        records.append(logits)
+        print(case["name"], "std", logits.std(), "top", logits[-1].argmax(), file=sys.stderr)
+    made_with = f"peft {peft.__version__}, transformers {transformers.__version__}, torch {torch.__version__}"
+    record_logits.write_record("adapter_", made_with, prompt, cases, records)
+
+
+if __name__ == "__main__":
+    main()
