@@ -39,9 +39,10 @@ quire_room(engine_journal engine/journal PART DEPS base core_journal core_kv_has
 quire_room(engine_publish engine/publish PART DEPS base LINKS log LIBS ${QUIRE_ZMQ_LIBS} EXCLUDE ${QUIRE_ZMQ_UNUSED})
 quire_room(engine_tiers engine/tiers PART DEPS base core_connect remote tier transport engine_stats LINKS core_schedule)
 quire_room(engine_offload engine/offload PART DEPS base core_offload tier)
-quire_room(engine_requests engine/requests PART DEPS base core_kv_hash engine_stats grammar worker LINKS core_schedule sample)
-quire_room(engine_loop engine/loop PART DEPS base worker engine_publish engine_requests engine_stats engine_trace LINKS core_schedule core_explain core_curve)
-quire_room(engine engine DEPS base core_kv core_kv_hash memory model worker engine_loop engine_publish engine_requests engine_tiers engine_trace LINKS log core_schedule core_explain core_curve engine_journal engine_offload)
+quire_room(engine_adapters engine/adapters PART DEPS base model worker LINKS log)
+quire_room(engine_requests engine/requests PART DEPS base core_kv_hash engine_adapters engine_stats grammar worker LINKS core_schedule sample)
+quire_room(engine_loop engine/loop PART DEPS base worker engine_adapters engine_publish engine_requests engine_stats engine_trace LINKS core_schedule core_explain core_curve)
+quire_room(engine engine DEPS base core_kv core_kv_hash memory model worker engine_adapters engine_loop engine_publish engine_requests engine_tiers engine_trace LINKS log core_schedule core_explain core_curve engine_journal engine_offload)
 quire_room(lab lab DEPS base core_connect core_journal LINKS core_schedule core_curve engine LIBS Boost::json ${QUIRE_ZLIB_LIBS} EXCLUDE ${QUIRE_ZLIB_UNUSED})
 # The server, in the order in which a request comes through it.
 quire_room(server_http server/http PART DEPS base text LINKS log LIBS Boost::url NO_PCH)

@@ -67,6 +67,9 @@ struct BeamSearchOptions {
   double length_penalty = 1.0;  // [-10, 10]
 };
 
+// Of an adapter's weights: they stay in memory while somebody holds one.
+struct AdapterLease;
+
 struct EngineRequest {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
@@ -93,6 +96,9 @@ struct EngineRequest {
   std::string name{};
   // Where KvPeerOptions are given: its blocks are kept for another server, or come from one. Such a request is one of its own (`n` is 1).
   std::optional<KvTransferParams> kv_transfer{};
+  std::string adapter{};  // the name of one (EngineOptions::adapters, Engine::load_adapter); empty: the model alone
+  // That adapter, where it was taken before (Engine::lease_adapter). Null: submit() does, which may read files.
+  std::shared_ptr<const AdapterLease> adapter_lease{};
 };
 
 // Requests that go on from where an open one is. Their first output is what it has put out so far; all else they have from it. The child of
@@ -145,6 +151,23 @@ using ProbeAnswer = std::function<void(Result<EngineProbe>)>;
 struct WatchFrame;
 // The same, with the frame that was handed in, filled.
 using WatchAnswer = std::function<void(Result<std::shared_ptr<WatchFrame>>)>;
+
+// A LoRA adapter that requests may name.
+struct AdapterInfo {
+  std::string name, path;
+  std::string digest;  // of its files as they were loaded last: SHA-256, hex
+  std::uint32_t rank = 0;
+  std::uint64_t bytes = 0;   // of its weights, in memory
+  bool is_resident = false;  // else the next request that names it reads its files
+};
+
+// Where EngineOptions::adapters are served.
+struct AdapterStats {
+  std::uint32_t num_known = 0;
+  std::uint32_t num_resident = 0;  // sets of weights, those included that only requests under way still have
+  std::uint64_t bytes = 0;         // of those that the next request would find
+  std::uint64_t num_loads = 0, num_evictions = 0, num_failed_loads = 0;
+};
 
 // Cumulative upper-bound buckets in seconds, as Prometheus has them; counts has one more entry than bounds (+Inf).
 struct HistogramSnapshot {
@@ -236,7 +259,9 @@ struct EngineStats {
   // CacheOptions::count_common_prefix, after the first such step.
   std::optional<HistogramSnapshot> common_prefix_blocks{};
   std::optional<SpeculationStats> speculation{};
-  bool is_admission_stopped = false;  // PressureOptions::pressure_high
+  std::optional<AdapterStats> adapters{};
+  std::vector<std::string> running_adapters{}, waiting_adapters{};  // that requests name which run, or have not been admitted yet
+  bool is_admission_stopped = false;                                // PressureOptions::pressure_high
   std::uint64_t num_admission_stops = 0;
   std::uint64_t num_pressure_preemptions = 0;  // PressureOptions::pressure_preempts
   std::uint64_t num_preemptions = 0;
@@ -271,7 +296,8 @@ class QUIRE_API Engine {
   virtual ~Engine() = default;
 
   // Thread-safe. Outputs go to `sink`, which must outlive the request. Errors: `invalid_argument` (a field is out of range, the prompt is
-  // empty, longer than max_model_len or than the KV cache), `overloaded` (waiting queue full), `shutting_down`. Names the blocks of the
+  // empty, longer than max_model_len or than the KV cache), `overloaded` (waiting queue full), `shutting_down`, those of lease_adapter().
+  // Reads the files of an adapter that is not in memory, unless the request comes with its lease, and names the blocks of the
   // prompt, so it takes the caller's time; what it accepts is not refused later. Answers the id, of several (EngineRequest::n) the first.
   virtual Result<RequestId> submit(EngineRequest request, OutputSink& sink) = 0;
 
@@ -313,6 +339,20 @@ class QUIRE_API Engine {
   // (EngineOptions::curve_blocks is 0, prefix caching is off, or CacheOptions::lifo_free_blocks: then the order of eviction depends on the
   // size).
   virtual void cache_curve(std::optional<std::string> tenant, CurveAnswer answer) = 0;
+
+  // LoRA adapters; thread-safe, and what reads files takes the caller's time. Errors of all: `invalid_argument` (EngineOptions::adapters
+  // serve none).
+  // Reads the folder, and requests may name the adapter from then on. `replace`: also where one of that name is known; requests under way
+  // go on with what they have. Errors: `invalid_argument` (an empty name, one that is known; it is made for another model), `not_found` (no
+  // such folder), `unsupported`, `corrupt`, `overloaded` (max_cpu_loras are in use).
+  virtual Result<AdapterInfo> load_adapter(const std::string& name, const std::string& path, bool replace = false) = 0;
+  // It is refused to new requests. Errors: `not_found`.
+  virtual Result<void> unload_adapter(const std::string& name) = 0;
+  // By name; none where none are served.
+  [[nodiscard]] virtual std::vector<AdapterInfo> adapters() const = 0;
+  // Of an adapter whose weights are in memory; null where they are not, unless `may_read`: then its files are read. Errors: `not_found`,
+  // and those of load_adapter().
+  virtual Result<std::shared_ptr<const AdapterLease>> lease_adapter(const std::string& name, bool may_read) = 0;
 
   // Thread-safe.
   [[nodiscard]] virtual EngineStats stats() const = 0;

@@ -4,6 +4,7 @@
 // then Engine::options() tells what was found.
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "quire/error.h"
 #include "quire/hash_algorithm.h"
@@ -148,6 +149,23 @@ struct NgramOptions {
   friend bool operator==(const NgramOptions&, const NgramOptions&) = default;
 };
 
+// A LoRA adapter under a name that requests may ask for: a folder as PEFT writes it.
+struct AdapterModule {
+  std::string name, path;
+
+  friend bool operator==(const AdapterModule&, const AdapterModule&) = default;
+};
+
+// Adapters beside the model (docs/lora.md), with vLLM's names.
+struct AdapterOptions {
+  std::uint32_t max_loras = 0;         // adapters in one step; 0: none are served
+  std::uint32_t max_lora_rank = 16;    // of those that are loaded: 1, 8, 16, 32, 64, 128, 256, 320 or 512
+  std::uint32_t max_cpu_loras = 0;     // whose weights are in memory, max_loras at least; 0: as many
+  std::vector<AdapterModule> modules;  // loaded at the start
+
+  [[nodiscard]] bool is_on() const { return max_loras > 0; }
+};
+
 // What becomes of requests whose blocks a tier or connector could not load (vLLM's kv_load_failure_policy).
 enum class KvLoadFailurePolicy : std::uint8_t {
   fail,      // they end in error
@@ -166,6 +184,7 @@ struct EngineOptions {
   std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one, itself among them
   KvLoadFailurePolicy kv_load_failure = KvLoadFailurePolicy::recompute;
   NgramOptions speculation;
+  AdapterOptions adapters;
   ActivationMode activations = ActivationMode::int16;
   KernelIsa isa = KernelIsa::best;
   std::uint32_t num_threads = 0;  // 0: one per core that the process may use

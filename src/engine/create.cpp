@@ -22,6 +22,7 @@
 #include "engine/tiers/peer_tier.h"
 #include "engine/tiers/remote_tier.h"
 #include "engine/tiers/tier_check.h"
+#include "runtime/model/adapter.h"
 #include "runtime/model/kv_fingerprint.h"
 #include "runtime/model/model.h"
 #include "runtime/model/model_file.h"
@@ -144,6 +145,23 @@ Result<KvTiers> make_connectors(const ModelInfo& model, const EngineOptions& opt
   return made;
 }
 
+// With those that are to be loaded at the start.
+Result<EngineAdapters> make_adapters(const ModelFile& file, const AdapterOptions& options, const EngineSeams& seams) {
+  if (!options.is_on()) return EngineAdapters{};
+  const auto loader = [config = file.config(), rank = options.max_lora_rank](const std::string& folder) {
+    return load_adapter(folder, config, rank);
+  };
+  const EngineAdapters adapters{.registry = std::make_shared<AdapterRegistry>(options.max_cpu_loras, loader, seams.logger),
+                                .live = std::make_shared<LiveAdapters>()};
+  for (const AdapterModule& module : options.modules) {
+    if (auto loaded = adapters.registry->load(module.name, module.path, false); !loaded) {
+      loaded.error().field = fmt::format("lora_modules '{}': {}", module.name, loaded.error().field);
+      return std::unexpected(std::move(loaded.error()));
+    }
+  }
+  return adapters;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> EngineBuilder::build(void (*progress)(double)) const {
@@ -162,6 +180,8 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   auto plan = plan_kv(*header, *resolved);
   if (!plan) return std::unexpected(plan.error());
   const auto num_groups = static_cast<std::uint32_t>(plan->layout.groups.size());
+  const auto adapters = make_adapters(*file, resolved->adapters, given);
+  if (!adapters) return std::unexpected(adapters.error());
   EngineSeams seams = given;
   if (Result<void> found = find_policies(seams); !found) return std::unexpected(std::move(found.error()));
   auto tiers = open_tiers(*file, *header, *resolved, plan->layout, seams);
@@ -192,13 +212,14 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
                            .max_num_seqs = resolved->scheduler.max_num_seqs,
                            .max_model_len = resolved->scheduler.max_model_len,
                            .num_cache_groups = num_groups,
+                           .max_lora_rank = resolved->adapters.is_on() ? resolved->adapters.max_lora_rank : 0,
                            .pool = pool.get(),
                            .progress = progress});
   if (!model) return std::unexpected(model.error());
   const ModelInfo info = (*model)->info();
   auto worker = std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache),
-                                         std::move(transport), observer);
-  return make_engine(*resolved, info, std::move(worker), seams, *std::move(tiers), std::move(swap));
+                                         std::move(transport), observer, adapters->live.get());
+  return make_engine(*resolved, info, std::move(worker), seams, *std::move(tiers), std::move(swap), *adapters);
 }
 
 Result<ModelInfo> inspect_model(const std::string& path) {

@@ -75,7 +75,8 @@ FollowedReuse follow_reuse(const EngineOptions& options, const CoreConfig& confi
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
-                                            const EngineSeams& seams, KvTiers tiers, std::shared_ptr<KvSwap> swap) {
+                                            const EngineSeams& seams, KvTiers tiers, std::shared_ptr<KvSwap> swap,
+                                            EngineAdapters adapters) {
   const SchedulerOptions& scheduler = options.scheduler;
   StepLoop::Options loop{.eos_ids = model.tokenizer->eog,
                          .seed = options.seed,
@@ -95,6 +96,7 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
   if (auto served = check_served(config, worker->capabilities()); !served) return std::unexpected(served.error());
   if (auto served = check_seams(seams, config, worker->capabilities()); !served) return std::unexpected(served.error());
   loop.seams = seams;
+  loop.adapters = std::move(adapters.live);
   if (loop.seams.clock == nullptr) loop.seams.clock = std::make_shared<SteadyClock>();
   for (const std::shared_ptr<KvTier>& tier : tiers)
     if (tier->role() != KvRole::none) loop.transfer_answer = [tier](RequestId request) { return tier->take_answer(request); };
@@ -122,17 +124,19 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
   if (loop.explainer != nullptr) loop.explainer->follow(**core);
   if (loop.curve.sampler != nullptr) loop.curve.sampler->follow(**core);
   return std::make_unique<EngineImpl>(options, model, std::move(*core), std::move(loop), std::move(worker), std::move(tiers),
-                                      std::move(swap));
+                                      std::move(swap), std::move(adapters.registry));
 }
 
 EngineImpl::EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, StepLoop::Options loop,
-                       std::unique_ptr<WorkerBase> worker, KvTiers tiers, std::shared_ptr<KvSwap> swap)
+                       std::unique_ptr<WorkerBase> worker, KvTiers tiers, std::shared_ptr<KvSwap> swap,
+                       std::shared_ptr<AdapterRegistry> adapters)
     : options_(options),
       core_config_(core_config(options, model)),
       model_(model),
       capabilities_(worker->capabilities()),
       tiers_(std::move(tiers)),
       swap_(std::move(swap)),
+      adapters_(std::move(adapters)),
       clock_(loop.seams.clock),
       kv_events_(loop.kv_events),
       journal_(loop.journal),
@@ -172,11 +176,19 @@ Result<RequestId> EngineImpl::submit(EngineRequest request, OutputSink& sink) {
 
 Result<RequestId> EngineImpl::submit_checked(EngineRequest request, OutputSink& sink) {
   if (auto valid = check(request); !valid) return std::unexpected(valid.error());
+  if (!request.adapter.empty() || request.adapter_lease != nullptr)
+    if (auto served = check_adapters(); !served) return std::unexpected(std::move(served.error()));
   // Asked twice: here to spare the work below, and by submit() itself, where it counts.
   if (Result<void> room = inbox_.check_room(request.n); !room) return std::unexpected(std::move(room.error()));
   Submission submission{.id = {}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = clock_->now_s()};
+  submission.adapter = std::move(submission.request.adapter_lease);
+  if (submission.adapter == nullptr && !submission.request.adapter.empty()) {
+    auto lease = adapters_->lease(submission.request.adapter);
+    if (!lease) return std::unexpected(std::move(lease.error()));
+    submission.adapter = *std::move(lease);
+  }
   // Before the inbox is locked: this is the costly part of a long prompt.
-  submission.block_names = name_blocks(submission.request, core_config_);
+  submission.block_names = name_blocks(submission.request, submission.adapter.get(), core_config_);
   return inbox_.submit(std::move(submission));
 }
 
@@ -221,7 +233,13 @@ void EngineImpl::watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) {
 void EngineImpl::probe(EngineRequest request, ProbeAnswer answer) {
   if (auto valid = check(request); !valid) return answer(std::unexpected(std::move(valid.error())));
   Submission submission{.id = {}, .request = std::move(request), .block_names = {}};
-  submission.block_names = name_blocks(submission.request, core_config_);
+  if (!submission.request.adapter.empty()) {
+    if (auto served = check_adapters(); !served) return answer(std::unexpected(std::move(served.error())));
+    auto named = adapters_->identify(submission.request.adapter);
+    if (!named) return answer(std::unexpected(std::move(named.error())));
+    submission.adapter = *std::move(named);
+  }
+  submission.block_names = name_blocks(submission.request, submission.adapter.get(), core_config_);
   inbox_.ask(Probe{std::move(submission), std::move(answer)});
 }
 
@@ -231,10 +249,39 @@ void EngineImpl::save_journal(JournalSaveAnswer answer) {
   answer(fail(ErrorCode::unsupported, "journal_memory", "is 0: the last minutes are not kept", "start with more (--journal-memory 32MiB)"));
 }
 
+Result<void> EngineImpl::check_adapters() const {
+  if (adapters_ != nullptr) return {};
+  return fail(ErrorCode::invalid_argument, "adapter", "is given, and this engine serves none", "serve with --enable-lora");
+}
+
+Result<AdapterInfo> EngineImpl::load_adapter(const std::string& name, const std::string& path, bool replace) {
+  if (auto served = check_adapters(); !served) return std::unexpected(std::move(served.error()));
+  return adapters_->load(name, path, replace);
+}
+
+Result<void> EngineImpl::unload_adapter(const std::string& name) {
+  if (auto served = check_adapters(); !served) return served;
+  return adapters_->unload(name);
+}
+
+std::vector<AdapterInfo> EngineImpl::adapters() const {
+  return adapters_ == nullptr ? std::vector<AdapterInfo>() : adapters_->list();
+}
+
+Result<std::shared_ptr<const AdapterLease>> EngineImpl::lease_adapter(const std::string& name, bool may_read) {
+  if (auto served = check_adapters(); !served) return std::unexpected(std::move(served.error()));
+  return may_read ? adapters_->lease(name) : adapters_->lease_resident(name);
+}
+
 EngineStats EngineImpl::stats() const {
-  const std::lock_guard lock(stats_mutex_);
-  EngineStats stats = stats_;
+  EngineStats stats;
+  {
+    const std::lock_guard lock(stats_mutex_);
+    stats = stats_;
+  }
   stats.is_stopping = is_stopping_;
+  // Not by the engine thread, which never waits for those who load.
+  if (adapters_ != nullptr) stats.adapters = adapters_->stats();
   return stats;
 }
 

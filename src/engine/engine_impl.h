@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "engine/adapters/adapter_registry.h"
+#include "engine/adapters/live_adapters.h"
 #include "engine/engine_log.h"
 #include "engine/loop/controls.h"
 #include "engine/loop/step_loop.h"
@@ -20,16 +22,25 @@
 
 namespace quire {
 
+// Adapters of an engine.
+struct EngineAdapters {
+  std::shared_ptr<AdapterRegistry> registry = {};  // null: none are served
+  std::shared_ptr<LiveAdapters> live = {};         // where the worker finds them; null with it
+};
+
 // `options` are resolved (resolve_options.h) and are those the worker was built for, which has the transport of `seams` already. `tiers`
 // are what is behind the connector and the transport of `seams`, the nearest first; `swap` is what the worker's transport
-// moves preempted requests to. Starts the engine thread. Errors: a trace that cannot be written, what the worker cannot carry out.
+// moves preempted requests to; `adapters` hold what the worker finds by lora_id. Starts the engine thread. Errors: a trace that cannot be
+// written, what the worker cannot carry out.
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
-                                            const EngineSeams& seams = {}, KvTiers tiers = {}, std::shared_ptr<KvSwap> swap = nullptr);
+                                            const EngineSeams& seams = {}, KvTiers tiers = {}, std::shared_ptr<KvSwap> swap = nullptr,
+                                            EngineAdapters adapters = {});
 
 class EngineImpl final : public Engine {
  public:
   EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, StepLoop::Options loop,
-             std::unique_ptr<WorkerBase> worker, KvTiers tiers = {}, std::shared_ptr<KvSwap> swap = nullptr);
+             std::unique_ptr<WorkerBase> worker, KvTiers tiers = {}, std::shared_ptr<KvSwap> swap = nullptr,
+             std::shared_ptr<AdapterRegistry> adapters = nullptr);
   ~EngineImpl() override;
 
   Result<RequestId> submit(EngineRequest request, OutputSink& sink) override;
@@ -44,13 +55,18 @@ class EngineImpl final : public Engine {
   void probe(EngineRequest request, ProbeAnswer answer) override;
   void save_journal(JournalSaveAnswer answer) override;
   void cache_curve(std::optional<std::string> tenant, CurveAnswer answer) override;
+  Result<AdapterInfo> load_adapter(const std::string& name, const std::string& path, bool replace) override;
+  Result<void> unload_adapter(const std::string& name) override;
+  [[nodiscard]] std::vector<AdapterInfo> adapters() const override;
+  Result<std::shared_ptr<const AdapterLease>> lease_adapter(const std::string& name, bool may_read) override;
   [[nodiscard]] EngineStats stats() const override;
   [[nodiscard]] const ModelInfo& model() const override { return model_; }
   [[nodiscard]] const EngineOptions& options() const override { return options_; }
   std::uint32_t stop(double timeout_s) override;
 
  private:
-  // Any thread, all three.
+  // Any thread, all four.
+  [[nodiscard]] Result<void> check_adapters() const;
   [[nodiscard]] Result<void> check(EngineRequest& request) const;
   Result<RequestId> submit_checked(EngineRequest request, OutputSink& sink);
   void decline(const std::optional<KvTransferParams>& params) const;
@@ -70,7 +86,8 @@ class EngineImpl final : public Engine {
   const ModelInfo model_;
   const WorkerCapabilities capabilities_;
   const KvTiers tiers_;
-  const std::shared_ptr<KvSwap> swap_;  // may be null
+  const std::shared_ptr<KvSwap> swap_;               // may be null
+  const std::shared_ptr<AdapterRegistry> adapters_;  // the same
   const std::shared_ptr<const Clock> clock_;
   const std::shared_ptr<KvEventPublisher> kv_events_;  // may be null
   std::vector<KvEvent> tier_events_;                   // of one round

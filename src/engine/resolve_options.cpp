@@ -6,8 +6,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <limits>
+#include <set>
+#include <string_view>
 
 #include "base/check.h"
 #include "base/check_range.h"
@@ -28,7 +31,10 @@ constexpr std::uint32_t kMaxLookup = 1024;
 constexpr std::uint32_t kMaxEventBatches = 10'000'000;
 constexpr std::uint32_t kMaxExplained = 1'000'000;
 constexpr std::uint32_t kMaxCurveBlocks = 1'000'000;
-constexpr double kPressureLow = 0.8;  // where only the upper mark is given
+constexpr std::uint32_t kMaxLoras = 1024;
+constexpr std::uint32_t kMaxCpuLoras = 65536;
+constexpr std::array<std::uint32_t, 9> kLoraRanks = {1, 8, 16, 32, 64, 128, 256, 320, 512};  // vLLM's
+constexpr double kPressureLow = 0.8;                                                         // where only the upper mark is given
 
 Result<void> check_kv_events(const EngineOptions& options) {
   const KvEventsOptions& events = options.kv_events;
@@ -43,6 +49,32 @@ Result<void> check_kv_events(const EngineOptions& options) {
        {check_range("buffer_steps", events.buffer_steps, 0, kMaxEventBatches), check_range("hwm", events.hwm, 0, kMaxEventBatches),
         check_range("max_queue_size", events.max_queue_size, 1, kMaxEventBatches)})
     if (!result) return result;
+  return {};
+}
+
+Result<void> check_adapters(const AdapterOptions& options) {
+  if (!options.is_on()) {
+    if (options.modules.empty()) return {};
+    return fail(ErrorCode::invalid_argument, "lora_modules", "are given, and max_loras is 0", "serve with --enable-lora");
+  }
+  if (auto valid = check_range("max_loras", options.max_loras, 1, kMaxLoras); !valid) return valid;
+  if (std::ranges::find(kLoraRanks, options.max_lora_rank) == kLoraRanks.end())
+    return fail(ErrorCode::invalid_argument, "max_lora_rank", fmt::format("is {}", options.max_lora_rank),
+                fmt::format("use {}", fmt::join(kLoraRanks, ", ")));
+  if (options.max_cpu_loras != 0 && options.max_cpu_loras < options.max_loras)
+    return fail(ErrorCode::invalid_argument, "max_cpu_loras",
+                fmt::format("is {}, and max_loras {}", options.max_cpu_loras, options.max_loras),
+                "give max_loras at least: those of one step are in memory");
+  if (options.max_cpu_loras > kMaxCpuLoras)
+    return fail(ErrorCode::invalid_argument, "max_cpu_loras", fmt::format("is {}", options.max_cpu_loras),
+                fmt::format("give at most {}", kMaxCpuLoras));
+  std::set<std::string_view> names;
+  for (const AdapterModule& module : options.modules) {
+    if (module.name.empty() || module.path.empty())
+      return fail(ErrorCode::invalid_argument, "lora_modules", "hold one without a name or a path", "give NAME=FOLDER");
+    if (!names.insert(module.name).second)
+      return fail(ErrorCode::invalid_argument, "lora_modules", fmt::format("hold '{}' twice", module.name), "give each its own name");
+  }
   return {};
 }
 
@@ -64,6 +96,7 @@ Result<void> check_ranges(const EngineOptions& options) {
   if (const double share = options.cache.kv_cache_metrics_sample; !(share > 0.0 && share <= 1.0))
     return fail(ErrorCode::invalid_argument, "kv_cache_metrics_sample", fmt::format("is {}", share), "give a share above 0, at most 1");
   if (auto valid = check_kv_events(options); !valid) return valid;
+  if (auto valid = check_adapters(options.adapters); !valid) return valid;
   return check_trace(options.trace);
 }
 
@@ -115,6 +148,7 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
 Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, const Machine& machine) {
   if (auto valid = check_ranges(options); !valid) return std::unexpected(valid.error());
   if (options.num_threads == 0) options.num_threads = std::clamp<std::uint32_t>(machine.num_cores, 1, kMaxThreads);
+  if (options.adapters.max_cpu_loras == 0) options.adapters.max_cpu_loras = options.adapters.max_loras;
   PressureOptions& pressure = options.pressure;
   if (pressure.pressure_high > 0.0 && pressure.pressure_low == 0.0) pressure.pressure_low = std::min(kPressureLow, pressure.pressure_high);
   if (options.served_model_name.empty()) options.served_model_name = default_served_name(options.model, model);
@@ -141,6 +175,7 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   config.cures.cut_sessions = true;
   config.continuum = options.continuum;
   config.limits.max_fork_family = options.max_fork_family;
+  config.limits.max_loras = options.adapters.max_loras;
   config.report.count_common_prefix = options.cache.count_common_prefix;
   config.report.enable_kv_events = options.kv_events.is_on();
   // The engine counts for itself, all but the lives of blocks, which come with the core's statistics.

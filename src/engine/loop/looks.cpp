@@ -40,6 +40,7 @@ Result<EngineProbe> StepLoop::probe(const Submission& submission) const {
   request.cache_salt = submission.request.cache_salt;
   request.skip_reading_prefix_cache = request.loads_nothing = needs_rows(submission.request.sampling);
   request.block_hashes = submission.names();
+  name_adapter(submission.adapter.get(), request);
   auto found = core_->probe(request);
   if (!found) return std::unexpected(std::move(found.error()));
   EngineProbe probe;

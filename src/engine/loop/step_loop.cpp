@@ -30,8 +30,12 @@ StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worke
     : options_(std::move(options)),
       core_(std::move(core)),
       clock_(options_.seams.clock),
-      live_(*core_,
-            {.eos_ids = options_.eos_ids, .seed = options_.seed, .clock = clock_, .tools = options_.tools, .grammars = options_.grammars}),
+      live_(*core_, {.eos_ids = options_.eos_ids,
+                     .seed = options_.seed,
+                     .clock = clock_,
+                     .tools = options_.tools,
+                     .grammars = options_.grammars,
+                     .adapters = options_.adapters}),
       sessions_(*core_, live_),
       forks_(*core_, live_, sessions_),
       searches_(*core_, live_),
@@ -214,7 +218,7 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   count_transfers(result.transfers);
   take_admissions(outcome, step.planned_s);
   take_updates(outcome, result, ran_s);
-  for (const RequestId id : outcome.retired) live_.forget(id);
+  for (const RequestId id : outcome.retired) Searches::is_beam(id) ? searches_.retired(id) : live_.forget(id);
   searches_.advance(ran_s);
   if (sessions_.advance()) look_for_news();
   wait_for_transfers(step, result.step);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "engine/adapters/live_adapters.h"
 #include "engine/publish/kv_event_publisher.h"
 #include "engine/requests/grammars.h"
 #include "engine/requests/inbox.h"
@@ -64,6 +65,7 @@ class StepLoop {
     std::shared_ptr<EventFan> fan = {};                                // the core's, where there are two sinks
     std::shared_ptr<KvEventPublisher> kv_events = {};                  // null: nobody is told of them
     std::shared_ptr<Grammars> grammars = {};                           // the one that the core asks; null: no structured output
+    std::shared_ptr<LiveAdapters> adapters = {};                       // where the worker finds them; null: there are none
     // What the client of a request that has ended is told of its blocks; null: there is nobody who keeps any.
     std::function<std::shared_ptr<const KvTransferParams>(RequestId)> transfer_answer = {};
   };

@@ -5,7 +5,7 @@
 
 namespace quire {
 
-std::vector<BlockHash> name_blocks(const EngineRequest& request, const CoreConfig& config) {
+std::vector<BlockHash> name_blocks(const EngineRequest& request, const AdapterLease* adapter, const CoreConfig& config) {
   std::vector<BlockHash> names;
   if (!config.prefix_cache.enable_prefix_caching || hash_size(config.prefix_cache.hash) != sizeof(BlockHash)) return names;
   const auto hash = make_hash_function(
@@ -15,6 +15,7 @@ std::vector<BlockHash> name_blocks(const EngineRequest& request, const CoreConfi
   RequestContent content;
   content.tokens = request.prompt;
   content.cache_salt = request.cache_salt;
+  if (adapter != nullptr) content.lora_name = adapter->resident->block_name;
   hash_full_blocks(**hash, content, config.block_size, names);
   return names;
 }

@@ -22,6 +22,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/adapters/adapter_lease.h"
 #include "quire/engine.h"
 #include "quire/error.h"
 #include "quire/hash_function.h"
@@ -42,6 +43,7 @@ struct Submission {
   std::vector<BlockHash> block_names;  // of the full blocks of the prompt
   OutputSink* sink = nullptr;
   double arrival_s = 0.0;
+  SharedLease adapter{};                       // null: the model alone
   std::vector<Ending> ended{};                 // some of its siblings already have
   std::vector<std::vector<TokenId>> inputs{};  // of a session, after its prompt; the last is empty if no more will come
 

@@ -101,6 +101,8 @@ Result<void> LiveForks::fork_one(const Fork& fork, std::uint32_t number, Live& c
   child.sampling.max_tokens = fork.options.max_tokens.value_or(child.sampling.max_tokens);
   child.num_prompt_tokens = parent->num_prompt_tokens;
   child.structured_output = parent->structured_output;
+  child.adapter = parent->adapter;
+  live_.note_adapter(child);
   const ForkRequest request{.id = id,
                             .name = child.name,
                             .arrival_time = live_.now_s(),

@@ -53,6 +53,9 @@ Live& LiveRequests::make(RequestId id, const Submission& submission, std::uint32
     live.structured_output = requests_.at(submission.id).structured_output;
   else if (submission.request.structured_output.has_value())
     live.structured_output = std::make_shared<const StructuredOutput>(*submission.request.structured_output);
+  if (submission.adapter != nullptr)
+    live.adapter = number > 0 ? requests_.at(submission.id).adapter : options_.adapters->hold(submission.adapter);
+  note_adapter(live);
   return live;
 }
 
@@ -93,6 +96,7 @@ NewRequest LiveRequests::request_of(RequestId id, const Live& live) const {
   request.skip_reading_prefix_cache = needs_rows(live.sampling);
   request.loads_nothing = request.skip_reading_prefix_cache;
   request.sampling = &live.sampling;
+  name_adapter(live.adapter.get(), request);
   return request;
 }
 
@@ -115,8 +119,20 @@ void LiveRequests::end(RequestId id, Live& live, FinishReason reason, std::strin
   note_end(id, live, reason);
 }
 
+void LiveRequests::note_adapter(const Live& live) {
+  if (live.adapter != nullptr) counts_.adapter_waits(live.adapter->name);
+}
+
+void LiveRequests::note_admission(RequestId id) {
+  admitted_.push_back(id);
+  Live* const live = find_open(id);
+  if (live == nullptr || live->adapter == nullptr || std::exchange(live->runs, true)) return;
+  counts_.adapter_runs(live->adapter->name);
+}
+
 void LiveRequests::note_end(RequestId id, Live& live, FinishReason reason) {
   live.ended = true;
+  if (live.adapter != nullptr) counts_.adapter_ends(live.adapter->name, live.runs);
   options_.tools->forget(id);
   if (live.structured_output != nullptr) options_.grammars->remove(id);
   ended_.push_back(id);

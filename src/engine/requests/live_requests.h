@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/adapters/live_adapters.h"
 #include "engine/requests/grammars.h"
 #include "engine/requests/inbox.h"
 #include "engine/requests/outbox.h"
@@ -48,12 +49,14 @@ struct Live {
   bool ended = false;
   bool pooling = false;
   bool is_admitted = false;           // of a search, its first
+  bool runs = false;                  // with its adapter, as it is counted
   std::vector<RequestId> siblings{};  // to be forked from it
   std::optional<RequestId> elder{};   // it is to be forked from this one: the core does not know it yet
   std::optional<RequestId> search{};  // it is one of this one's answers: the core knows the beams instead
   // If asked for and not given out yet: a place for each token of the prompt but the first. With those who are forked from it.
   std::shared_ptr<std::vector<PositionLogprobs>> prompt_logprobs{};
   std::shared_ptr<const StructuredOutput> structured_output{};  // may be null
+  SharedLease adapter{};                                        // as LiveAdapters gave it; null: the model alone
   std::unique_ptr<LiveSession> session{};                       // null: it is none
   std::string name{};                                           // EngineRequest::name
   double arrival_s = 0.0;
@@ -68,10 +71,11 @@ class LiveRequests {
  public:
   struct Options {
     std::vector<TokenId> eos_ids;
-    std::uint64_t seed = 0;              // for requests without one of their own
-    std::shared_ptr<const Clock> clock;  // never null
-    std::shared_ptr<ToolNames> tools;    // the one that the core asks; never null
-    std::shared_ptr<Grammars> grammars;  // the same; null: no structured output
+    std::uint64_t seed = 0;                       // for requests without one of their own
+    std::shared_ptr<const Clock> clock;           // never null
+    std::shared_ptr<ToolNames> tools;             // the one that the core asks; never null
+    std::shared_ptr<Grammars> grammars;           // the same; null: no structured output
+    std::shared_ptr<LiveAdapters> adapters = {};  // where the worker finds them; null: there are none
   };
   LiveRequests(Core& core, Options options);
 
@@ -112,7 +116,9 @@ class LiveRequests {
   // Tokens of it have come.
   void note_tokens(Live& live, std::size_t num_tokens, double now_s);
   // It was admitted for the first time.
-  void note_admission(RequestId id) { admitted_.push_back(id); }
+  void note_admission(RequestId id);
+  // It is there, and has an adapter or none.
+  void note_adapter(const Live& live);
 
   void deliver() { outbox_.deliver(); }
   // Since the last clear_news(): requests that were admitted for the first time, and that ended.

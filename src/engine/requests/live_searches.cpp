@@ -10,7 +10,7 @@ namespace quire {
 
 void LiveSearches::add(Submission& submission) {
   for (std::uint32_t i = 0; i < submission.request.n; ++i) live_.make(sibling(submission, i), submission, i).search = submission.id;
-  searches_.add(submission, live_.now_s());
+  searches_.add(submission, live_.at(submission.id).adapter, live_.now_s());
 }
 
 void LiveSearches::admit(RequestId search, const FirstAdmission& admission, double now_s) {

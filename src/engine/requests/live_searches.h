@@ -27,6 +27,8 @@ class LiveSearches {
   void advance(double now_s);
   // No block is held by beams that only wait for others. True: there were some.
   bool give_back(double now_s) { return searches_.give_back(now_s); }
+  // No plan names it any more.
+  void retired(RequestId beam) { searches_.retired(beam); }
   // All its answers end.
   void end(RequestId search, FinishReason reason, const std::string& error = {}, const std::optional<Error>& refusal = {});
 

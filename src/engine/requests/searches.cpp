@@ -39,6 +39,7 @@ NewRequest Searches::request_of(RequestId id, const Search& search) const {
   request.cache_salt = search.cache_salt;
   request.tags = &search.tags;
   request.sampling = search.sampling;
+  name_adapter(search.adapter.get(), request);
   return request;
 }
 
@@ -48,7 +49,7 @@ RequestId Searches::new_beam(RequestId search, std::uint32_t beam) {
   return id;
 }
 
-void Searches::add(Submission& submission, double now_s) {
+void Searches::add(Submission& submission, SharedLease adapter, double now_s) {
   EngineRequest& given = submission.request;
   QUIRE_CHECK(given.beam_search.has_value() && given.n <= kMaxWidth, "the border lets no others through");
   BeamSearch beams({.width = given.n,
@@ -66,6 +67,7 @@ void Searches::add(Submission& submission, double now_s) {
                                                   .prompt = std::move(given.prompt),
                                                   .sampling = &sampling_[num_logprobs],
                                                   .structured_output = nullptr,
+                                                  .adapter = std::move(adapter),
                                                   .name = std::move(given.name),
                                                   .arrival_s = submission.arrival_s,
                                                   .priority = given.priority,
@@ -121,7 +123,7 @@ void Searches::go_on(RequestId id, Search& search, double now_s) {
   std::vector<Beam> before = std::exchange(search.open, {});
   const std::span<const BeamSearch::Beam> chosen = search.beams.beams();
   for (std::uint32_t parent = 0; parent < before.size(); ++parent)
-    if (std::ranges::find(chosen, parent, &BeamSearch::Beam::parent) == chosen.end()) close(before[parent], now_s);
+    if (std::ranges::find(chosen, parent, &BeamSearch::Beam::parent) == chosen.end()) close(before[parent], search.adapter, now_s);
   search.open.resize(chosen.size());
   for (std::uint32_t parent = 0; parent < before.size(); ++parent) {
     for (std::uint32_t i = 0; i < chosen.size(); ++i) {
@@ -129,7 +131,7 @@ void Searches::go_on(RequestId id, Search& search, double now_s) {
       search.open[i].id = new_beam(id, i);
       go_on_from(before[parent], chosen[i], i, search, now_s);
     }
-    close(before[parent], now_s);
+    close(before[parent], search.adapter, now_s);
   }
   search.num_missing = static_cast<std::uint32_t>(chosen.size());
 }
@@ -170,10 +172,12 @@ void Searches::add_anew(std::uint32_t beam, RequestId id, const Search& search, 
   QUIRE_CHECK(added.has_value(), "the core takes what fitted before");
 }
 
-void Searches::close(Beam& beam, double now_s) {
+void Searches::close(Beam& beam, const SharedLease& adapter, double now_s) {
   beams_.erase(beam.id);
   if (grammars_ != nullptr) grammars_->remove(beam.id);
-  if (std::exchange(beam.in_core, false)) core_->finish(beam.id, RequestStatus::finished_stopped, {.now = now_s});
+  if (!std::exchange(beam.in_core, false)) return;
+  const FinishEffect effect = core_->finish(beam.id, RequestStatus::finished_stopped, {.now = now_s});
+  if (adapter != nullptr && effect != FinishEffect::retired) leaving_.emplace(beam.id, adapter);
 }
 
 bool Searches::give_back(double now_s) {
@@ -191,7 +195,7 @@ bool Searches::give_back(double now_s) {
 void Searches::end(RequestId id, double now_s) {
   const auto found = searches_.find(id);
   QUIRE_CHECK(found != searches_.end(), "it has not ended");
-  for (Beam& beam : found->second.open) close(beam, now_s);
+  for (Beam& beam : found->second.open) close(beam, found->second.adapter, now_s);
   std::erase(ready_, id);
   searches_.erase(found);
 }

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/adapters/adapter_lease.h"
 #include "engine/requests/beam_search.h"
 #include "engine/requests/grammars.h"
 #include "engine/requests/inbox.h"
@@ -39,8 +40,8 @@ class Searches {
   // `grammars` is null where none is possible.
   Searches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars);
 
-  // The search has the id of the submission, and its beams have ids that no client has.
-  void add(Submission& submission, double now_s);
+  // The search has the id of the submission, and its beams have ids that no client has. `adapter` may be null.
+  void add(Submission& submission, SharedLease adapter, double now_s);
   [[nodiscard]] static bool is_beam(RequestId id) { return id.value >= kFirstBeam; }
   // Of an open beam; nullopt: its search has ended.
   [[nodiscard]] std::optional<RequestId> search_of(RequestId beam) const;
@@ -52,6 +53,8 @@ class Searches {
   // No block is held by beams that only wait for others. True: there were some.
   bool give_back(double now_s);
   void end(RequestId search, double now_s);
+  // No plan names the beam any more.
+  void retired(RequestId beam) { leaving_.erase(beam); }
 
  private:
   static constexpr std::uint64_t kFirstBeam = std::uint64_t{1} << 48U;
@@ -73,6 +76,7 @@ class Searches {
     std::vector<TokenId> prompt;
     const SamplingParams* sampling = nullptr;
     std::shared_ptr<const StructuredOutput> structured_output;  // may be null
+    SharedLease adapter;                                        // the same
     std::string name;                                           // EngineRequest::name
     double arrival_s = 0.0;
     std::int64_t priority = 0;
@@ -90,7 +94,7 @@ class Searches {
   void go_on_from(Beam& parent, const BeamSearch::Beam& chosen, std::uint32_t beam, Search& search, double now_s);
   bool fork(const Beam& parent, const BeamSearch::Beam& chosen, RequestId child, const Search& search, double arrival_s, double now_s);
   void add_anew(std::uint32_t beam, RequestId id, const Search& search, double now_s);
-  void close(Beam& beam, double now_s);
+  void close(Beam& beam, const SharedLease& adapter, double now_s);
   [[nodiscard]] NewRequest request_of(RequestId id, const Search& search) const;
 
   Core* core_;
@@ -99,7 +103,8 @@ class Searches {
   std::vector<SamplingParams> sampling_;  // by the number of logprobs: outlives every beam
   std::map<RequestId, Search> searches_;
   std::unordered_map<RequestId, Place> beams_;
-  std::vector<RequestId> ready_;  // searches none of whose beams is missing
+  std::vector<RequestId> ready_;                        // searches none of whose beams is missing
+  std::unordered_map<RequestId, SharedLease> leaving_;  // beams that a plan still names, which may have begun with this adapter
   std::uint64_t next_beam_ = kFirstBeam;
 };
 

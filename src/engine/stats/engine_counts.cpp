@@ -74,6 +74,36 @@ void EngineCounts::common_prefix(std::size_t num_requests, std::span<const std::
   observe(*stats_.common_prefix_blocks, static_cast<double>(std::reduce(num_blocks.begin(), num_blocks.end(), std::uint64_t{0})));
 }
 
+void EngineCounts::adapter_waits(const std::string& name) {
+  ++adapters_[name].num_waiting;
+  tell_adapters();
+}
+
+void EngineCounts::adapter_runs(const std::string& name) {
+  AdapterUse& use = adapters_.at(name);
+  --use.num_waiting;
+  ++use.num_running;
+  tell_adapters();
+}
+
+void EngineCounts::adapter_ends(const std::string& name, bool ran) {
+  const auto found = adapters_.find(name);
+  AdapterUse& use = found->second;
+  --(ran ? use.num_running : use.num_waiting);
+  if (use.num_running + use.num_waiting == 0) adapters_.erase(found);
+  tell_adapters();
+}
+
+// Made when they change, for there are more steps than requests.
+void EngineCounts::tell_adapters() {
+  stats_.running_adapters.clear();
+  stats_.waiting_adapters.clear();
+  for (const auto& [name, use] : adapters_) {
+    if (use.num_running > 0) stats_.running_adapters.push_back(name);
+    if (use.num_waiting > 0) stats_.waiting_adapters.push_back(name);
+  }
+}
+
 void EngineCounts::take(const CoreCounters& counters) {
   stats_.num_steps = counters.num_steps;
   stats_.num_running = counters.num_running;

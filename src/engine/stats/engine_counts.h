@@ -1,7 +1,9 @@
 #pragma once
 // What the engine thread counts of its requests and steps. Belongs to that thread; others read copies of stats().
 #include <cstdint>
+#include <map>
 #include <span>
+#include <string>
 
 #include "engine/stats/histogram.h"
 #include "quire/core.h"
@@ -36,6 +38,10 @@ class EngineCounts {
   void evictions(std::span<const KvEvictionEvent> events);
   // A plan runs so many requests, with so many common blocks per cache group (StepPlan::num_common_prefix_blocks).
   void common_prefix(std::size_t num_requests, std::span<const std::uint32_t> num_blocks);
+  // Of requests that run with an adapter: it waits, it was admitted, it ended (`ran`: it had been).
+  void adapter_waits(const std::string& name);
+  void adapter_runs(const std::string& name);
+  void adapter_ends(const std::string& name, bool ran);
   // What the core has counted.
   void take(const CoreCounters& counters);
 
@@ -43,7 +49,14 @@ class EngineCounts {
   [[nodiscard]] EngineStats& stats() { return stats_; }
 
  private:
+  // Requests that name an adapter.
+  struct AdapterUse {
+    std::uint32_t num_waiting = 0, num_running = 0;
+  };
+  void tell_adapters();
+
   EngineStats stats_ = make_engine_stats();
+  std::map<std::string, AdapterUse> adapters_;
 };
 
 }  // namespace quire
