@@ -18,6 +18,9 @@
 #include "engine/collector.h"
 #include "engine/create.h"
 #include "engine/windowed_model.h"
+#include "runtime/model/model_file.h"
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_adapter.h"
 #include "text/vocabulary.h"
 
 namespace quire::test {
@@ -43,9 +46,10 @@ enum class Feature : std::uint8_t {
   pooling,
   hidden,
   tenant,
-  fork
+  fork,
+  adapter
 };
-inline constexpr std::size_t kNumFeatures = 20, kFirstOfRequests = 10;
+inline constexpr std::size_t kNumFeatures = 21, kFirstOfRequests = 10;
 
 struct FeatureText {
   const char* name;
@@ -70,7 +74,8 @@ inline constexpr FeatureText kFeatureTexts[kNumFeatures] = {{"memory tier", "`--
                                                             {"pooling", "`/v1/embeddings`, the mean of all tokens"},
                                                             {"all rows", "`/pooling` of all tokens, hidden states"},
                                                             {"tenant", "`cache_salt`, `--tenant-secret`"},
-                                                            {"fork", "`POST /v1/requests/{id}/fork`"}};
+                                                            {"fork", "`POST /v1/requests/{id}/fork`"},
+                                                            {"adapter", "`--enable-lora`, `model`"}};
 
 class FeatureSet {
  public:
@@ -109,6 +114,22 @@ inline std::string write_windowed_model(const std::string& path) {
   return path;
 }
 
+// Two adapters for a model, in folders that last as long as the program; each changes its answers.
+inline AdapterOptions adapters_for(const std::string& model) {
+  static const tiny::TempFolder folder;
+  static std::map<std::string, std::vector<AdapterModule>> known;
+  std::vector<AdapterModule>& modules = known[model];
+  for (const char* name : {"one", "two"}) {
+    if (modules.size() == 2) break;
+    const std::string path = folder.file(std::string(name) + std::to_string(known.size()));
+    const auto file = ModelFile::open(model);
+    EXPECT_TRUE(file.has_value()) << file.error().to_string();
+    tiny::write_adapter(path, tiny::adapter_config(8, 4), tiny::adapter_of(file->config(), 8, name).all);
+    modules.push_back({name, path});
+  }
+  return {.max_loras = 2, .max_lora_rank = 8, .max_cpu_loras = 2, .modules = modules};
+}
+
 struct Made {
   EngineOptions options;
   EngineSeams seams;
@@ -120,6 +141,7 @@ inline Made make_options(FeatureSet set, const std::string& model, const std::st
   EngineOptions& options = made.options;
   options.model = model;
   options.num_threads = 2;
+  options.adapters = adapters_for(model);
   options.cache.block_size = 4;
   options.cache.num_blocks = set.has(Feature::windows) ? 100 : 34;
   options.scheduler.max_model_len = 128;
@@ -170,6 +192,7 @@ inline EngineRequest make_mixed(FeatureSet set, std::uint32_t text, std::optiona
   if (!request.pooling) sampling.logprobs = 2;
   if (request.pooling) sampling.max_tokens = 1;
   if (set.has(Feature::tenant)) request.cache_salt = "somebody";
+  if (set.has(Feature::adapter)) request.adapter = text % 3 == 0 ? "one" : "two";
   return request;
 }
 

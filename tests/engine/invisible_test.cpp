@@ -12,7 +12,9 @@
 #include "engine/create.h"
 #include "engine/windowed_model.h"
 #include "quire/engine.h"
+#include "runtime/model/model_file.h"
 #include "runtime/model/rig.h"
+#include "runtime/model/tiny_adapter.h"
 #include "runtime/model/tiny_model.h"
 #include "support/rounds.h"
 #include "support/sanitized.h"
@@ -107,6 +109,9 @@ Answers run(const EngineOptions& options, bool together, std::uint32_t short_rou
   Answers answers;
   std::vector<RequestId> ids;
   std::vector<EngineRequest> requests = make_requests((*engine)->model().vocab_size);
+  const std::vector<AdapterModule>& adapters = options.adapters.modules;
+  for (std::size_t i = 0; i < requests.size(); ++i)  // one in turn, and none
+    if (i % (adapters.size() + 1) > 0) requests[i].adapter = adapters[i % (adapters.size() + 1) - 1].name;
   for (std::uint32_t i = 0; i < short_rounds * kNumShort; ++i) requests.push_back(requests[i % kNumShort]);
   for (const EngineRequest& request : requests) {
     ids.push_back((*engine)->submit(request, sink).value());
@@ -265,6 +270,25 @@ TEST_P(InvisibleScheduler, OverExperts) {
   squeezed.cache.block_size = 4;
   squeezed.scheduler.max_num_batched_tokens = 64;
   expect_invisible(base_options(model, 600), squeezed, GetParam());
+}
+
+// Requests that begin alike run with adapters and with none, of which a step takes two at most.
+TEST_P(InvisibleScheduler, OverAdapters) {
+  const tiny::TempFolder folder;
+  const std::string model = windowed_model(folder);
+  EngineOptions base = base_options(model, 1200), squeezed = base_options(model, 132);
+  const ModelConfig config = ModelFile::open(model)->config();
+  for (const std::uint32_t rank : {3U, 8U, 16U}) {
+    const std::string name = "rank " + std::to_string(rank);
+    tiny::write_adapter(folder.file(name), tiny::adapter_config(rank, 8), tiny::adapter_of(config, rank, name).all);
+    base.adapters.modules.push_back({name, folder.file(name)});
+  }
+  base.adapters.max_loras = 2;
+  base.adapters.max_cpu_loras = 3;
+  squeezed.adapters = base.adapters;
+  squeezed.cache.block_size = 4;
+  squeezed.scheduler.max_num_batched_tokens = 64;
+  expect_invisible(base, squeezed, GetParam());
 }
 
 // The answers of four draws of each eighth prompt: siblings that fork, or requests one by one with the seeds of the siblings.

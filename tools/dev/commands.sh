@@ -356,7 +356,7 @@ cmd_bench() {
       need_model
       need_routers
       exec "$ROUTERS/bin/python" bench/routers.py --binary build/release/quire --model "$MODEL" "$@" ;;
-    flags | tiers | break_even | sessions | structured | drafts | answers | what_if_own)
+    flags | tiers | break_even | sessions | structured | lora | drafts | answers | what_if_own)
       configure_and_build release quire
       need_model
       exec python3 "bench/$name.py" --binary build/release/quire --model "$MODEL" "$@" ;;
