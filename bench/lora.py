@@ -45,7 +45,8 @@ def read_shape(path: str) -> dict:
     return header
 
 
-def write_adapter(folder: pathlib.Path, shape: dict, rank: int, rng: random.Random) -> None:
+def write_adapter(folder: pathlib.Path, shape: dict, rank: int, rng: random.Random, scale: float) -> None:
+    """A folder as PEFT's, for a model of this shape; `scale` says how much it changes an answer."""
     hidden, inner = shape["embedding_length"], shape["feed_forward_length"]
     heads, kv_heads = shape["attention.head_count"], shape["attention.head_count_kv"]
     head = shape.get("attention.key_length", hidden // heads)
@@ -64,7 +65,7 @@ def write_adapter(folder: pathlib.Path, shape: dict, rank: int, rng: random.Rand
     text = json.dumps(header).encode()
     folder.mkdir()
     (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": rank}))
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": scale * rank}))
 
 
 def tokens_per_second(port: int, prompts: list, arguments, salt: str, models: list) -> float:
@@ -86,7 +87,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         shape = read_shape(arguments.model)
         for name in names:
-            write_adapter(pathlib.Path(scratch) / name, shape, arguments.rank, rng)
+            write_adapter(pathlib.Path(scratch) / name, shape, arguments.rank, rng, 1.0)
         port = machine.free_port()
         command = [arguments.binary, "serve", arguments.model, "--port", str(port), "--served-model-name", "base", "--enable-lora",
                    "--max-loras", str(arguments.adapters), "--max-lora-rank", str(arguments.rank),

@@ -173,7 +173,8 @@ void expect_invisible(EngineOptions base, EngineOptions squeezed, const Answers&
   {
     SCOPED_TRACE("alone, with the cached prefixes of others");
     const Answers cached = run(base, false);
-    EXPECT_GT(cached.num_cache_hits, kNumCacheHits);
+    // Each adapter has its own.
+    EXPECT_GT(cached.num_cache_hits, base.adapters.is_on() ? kNumCacheHits / 2 : kNumCacheHits);
     expect_equal(cached, alone);
   }
   {
