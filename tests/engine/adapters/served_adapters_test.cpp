@@ -191,12 +191,15 @@ TEST_P(ServedAdaptersTest, SiblingsHaveTheAdapterToo) {
 
 TEST_P(ServedAdaptersTest, AForkGoesOnWithTheAdapterOfItsParent) {
   start_engine();
+  gate_.close();
   const RequestId parent = submit(request_with("a", kPrompt, 100));
+  gate_.permits.release(5);
   sink_.wait_for_tokens(parent, 2);
   ASSERT_TRUE(engine_->unload_adapter("a"));
   ASSERT_TRUE(engine_->unload_adapter("copy"));
   const auto child = engine_->fork(parent, {.seed = 1}, sink_);
   ASSERT_TRUE(child) << child.error().to_string();
+  gate_.open_for_good();
   engine_->finish(parent, FinishReason::abort);
   EXPECT_EQ(sink_.wait(*child).tokens.size(), 100U);
   EXPECT_EQ(seen_.of(*child), "bytes of a");
