@@ -163,8 +163,8 @@ Result<void> AdapterRegistry::read(Lock& lock, const std::string& name, const st
   ++(loaded ? num_loads_ : num_failures_);
   if (loaded) put(name, path, *std::move(loaded), dropped);
   loaded_.notify_all();
-  if (!loading->error) return {};
-  return std::unexpected(*loading->error);
+  if (loaded) return {};
+  return std::unexpected(std::move(loaded.error()));
 }
 
 void AdapterRegistry::put(const std::string& name, const std::string& path, std::shared_ptr<const Adapter> weights, Dropped& dropped) {

@@ -59,13 +59,14 @@ void cut_long_rows(const Pass& pass, GroupPass& group) {
 // Rows [begin, begin + count) of one sequence run with `adapter`.
 void add_adapted(AdaptedRows& adapted, const Adapter* adapter, std::uint32_t begin, std::uint32_t count) {
   if (adapted.max_rank == 0) return;
-  std::fill_n(adapted.of_row + begin, count, adapter);
-  if (adapter == nullptr || count == 0) return;
-  const auto part = std::ranges::find(adapted.parts, adapter, &AdapterPart::adapter);
-  if (part == adapted.parts.end())
-    adapted.parts.push_back({adapter, 0, count});
-  else
-    part->count += count;
+  std::uint32_t index = AdaptedRows::kNoPart;
+  if (adapter != nullptr && count > 0) {
+    const auto part = std::ranges::find(adapted.parts, adapter, &AdapterPart::adapter);
+    index = static_cast<std::uint32_t>(part - adapted.parts.begin());
+    if (part == adapted.parts.end()) adapted.parts.push_back({adapter, 0, 0});
+    adapted.parts[index].count += count;
+  }
+  std::fill_n(adapted.part_of + begin, count, index);
 }
 
 // When all rows have been added.
@@ -76,8 +77,8 @@ void group_adapted(AdaptedRows& adapted, std::uint32_t num_rows) {
     first += std::exchange(part.count, 0);
   }
   for (std::uint32_t row = 0; row < num_rows && !adapted.parts.empty(); ++row) {
-    if (adapted.of_row[row] == nullptr) continue;
-    AdapterPart& part = *std::ranges::find(adapted.parts, adapted.of_row[row], &AdapterPart::adapter);
+    if (adapted.part_of[row] == AdaptedRows::kNoPart) continue;
+    AdapterPart& part = adapted.parts[adapted.part_of[row]];
     adapted.rows[part.first + part.count++] = row;
   }
 }

@@ -99,7 +99,7 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     carve_experts(carver, config, mode, ffn_rows, experts);
     if (limits.max_lora_rank > 0) {
       carver.take(adapted.rows, rows);
-      carver.take(adapted.of_row, rows);
+      carver.take(adapted.part_of, rows);
       carver.take(adapted.inner, std::max(rows, std::size_t{limits.sequences}) * adapted.stride());
     }
     carver.take(partials, shared_rows * segments * attention_partial_floats(config.head_dim, config.group()));

@@ -56,14 +56,19 @@ struct AdapterPart {
 
 // The rows of a pass that run with adapters.
 struct AdaptedRows {
+  static constexpr std::uint32_t kNoPart = UINT32_MAX;
+
   std::uint32_t* rows = nullptr;     // [of them]: row; those of one adapter together, and ascending
-  const Adapter** of_row = nullptr;  // [row]; null: none
+  std::uint32_t* part_of = nullptr;  // [row]: which part it is of, or kNoPart
   float* inner = nullptr;            // [of them][kAdaptedProducts][max_rank]: what lies between the two matrices
   std::uint32_t max_rank = 0;        // 0: no pass has any
   std::vector<AdapterPart> parts;
 
   [[nodiscard]] std::size_t stride() const { return kAdaptedProducts * max_rank; }
-  [[nodiscard]] const Adapter* of(std::uint32_t row) const { return parts.empty() ? nullptr : of_row[row]; }
+  // Null: none.
+  [[nodiscard]] const Adapter* of(std::uint32_t row) const {
+    return parts.empty() || part_of[row] == kNoPart ? nullptr : parts[part_of[row]].adapter;
+  }
 };
 
 // One of the feed-forward parts that a row goes through.
