@@ -163,6 +163,7 @@ struct AdapterInfo {
 
 // Where EngineOptions::adapters are served.
 struct AdapterStats {
+  std::uint32_t max_loras = 0;  // AdapterOptions
   std::uint32_t num_known = 0;
   std::uint32_t num_resident = 0;  // sets of weights, those included that only requests under way still have
   std::uint64_t bytes = 0;         // of those that the next request would find

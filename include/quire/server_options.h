@@ -63,6 +63,7 @@ struct QUIRE_API ServerOptions {
   std::uint32_t log_slow_ms = 10'000;               // requests that take longer are warnings in the log; 0: none are
   std::vector<std::string> served_model_aliases{};  // further names of the model, besides EngineOptions::served_model_name
   std::string chat_template{};                      // instead of the model's own; empty: that one
+  bool allow_runtime_lora_updating = false;         // /v1/load_lora_adapter and /v1/unload_lora_adapter (vLLM's variable of this name)
   bool strict_fields = false;                       // a field that would be ignored (X-Quire-Ignored-Fields) is refused
   bool one_call_spelling = false;                   // of tools' arguments that a grammar holds, each value is written in one way
   GenerationDefaults generation_defaults{};         // of requests that do not say it themselves

@@ -60,16 +60,17 @@ class Engine:
         job: str = "",
         is_last_step: bool = False,
         tool: str = "",
+        adapter: str = "",
         **sampling,
     ) -> Generation:
         """Begins an answer, and returns the iterator of its parts. It is under way from here on, whether they are taken or not.
 
         `prompt`: text, token ids, or the messages of a chat ({"role": ..., "content": ...}), for the model's own template. `sampling`: fields
-        of SamplingParams, instead of `params`. ValueError, naming the field, for what cannot be served; RuntimeError when too many wait.
+        of SamplingParams, instead of `params`. `adapter`: the name of a LoRA adapter, whose files are read where they are not in memory. ValueError, naming the field, for what cannot be served; RuntimeError when too many wait.
         """
         if params is not None and sampling:
             raise TypeError(f"{next(iter(sampling))}: stands beside params; set it there")
-        tags = {"priority": priority, "cache_salt": cache_salt, "job": job, "is_last_step": is_last_step, "tool": tool}
+        tags = {"priority": priority, "cache_salt": cache_salt, "job": job, "is_last_step": is_last_step, "tool": tool, "adapter": adapter}
         native = self._open()
         return native.submit(self.encode(prompt), params if params is not None else SamplingParams(**sampling), **tags)
 
@@ -104,13 +105,28 @@ class Engine:
         """
         return self._native.save_journal()
 
-    def probe(self, prompt: Prompt, cache_salt: str = "") -> dict:
+    def load_adapter(self, name: str, path, replace: bool = False) -> None:
+        """Makes a LoRA adapter known, a folder as PEFT writes it (`enable_lora`). `replace`: also where one of that name is.
+
+        ValueError, naming the field, for what cannot be served; FileNotFoundError for a folder that is not there.
+        """
+        self._open().load_adapter(name, str(path), replace)
+
+    def unload_adapter(self, name: str) -> None:
+        """Refuses it to new requests; those under way go on with it."""
+        self._open().unload_adapter(name)
+
+    def adapters(self) -> list[dict]:
+        """[{"name", "path", "digest", "rank", "bytes", "resident"}] by name; what is not resident is read when a request names it."""
+        return self._open().adapters()
+
+    def probe(self, prompt: Prompt, cache_salt: str = "", adapter: str = "") -> dict:
         """What a prompt would find now, without asking in earnest: nothing is computed, loaded, counted or kept from eviction by it.
 
         {"prompt_tokens", "found": {"memory": tokens, "dram": tokens, ...}, "missed_tokens", "tiers_known", "wait_s", "load_s", "compute_s"};
         the seconds until a first token are None where they have not been measured yet. ValueError as of stream().
         """
-        return self._open().probe(self.encode(prompt), cache_salt)
+        return self._open().probe(self.encode(prompt), cache_salt, adapter)
 
     def cache_curve(self) -> list[dict]:
         """The hit rate that other sizes of the KV cache would have had, the smallest first; "label" names those of now and of the tiers.

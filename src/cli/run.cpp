@@ -25,6 +25,7 @@ struct RunFlags {
   std::string system;
   bool raw = false;
   bool quiet = false;
+  std::string lora;  // a folder
   SamplingParams sampling;
 };
 
@@ -36,7 +37,9 @@ struct LoadedModel {
 };
 
 Result<LoadedModel> load_model(const RunFlags& flags) {
-  auto engine = start_engine(flags.engine);
+  EngineOptions options = flags.engine;
+  if (!flags.lora.empty()) options.adapters = {.max_loras = 1, .max_lora_rank = 512, .modules = {{.name = flags.lora, .path = flags.lora}}};
+  auto engine = start_engine(options);
   if (!engine.has_value()) return std::unexpected(engine.error());
   auto tokenizer = Tokenizer::create(*(*engine)->model().tokenizer);
   if (!tokenizer.has_value()) return std::unexpected(tokenizer.error());
@@ -65,7 +68,9 @@ void print_now(std::string_view text) {
 // Prints one answer with its figures and returns its text.
 Result<std::string> answer(const LoadedModel& model, std::vector<TokenId> prompt, const RunFlags& flags) {
   const std::size_t prompt_tokens = prompt.size();
-  const auto answer = print_answer(*model.engine, *model.tokenizer, {std::move(prompt), flags.sampling, {}}, *model.outputs, &print_now);
+  EngineRequest request{std::move(prompt), flags.sampling, {}};
+  request.adapter = flags.lora;
+  const auto answer = print_answer(*model.engine, *model.tokenizer, std::move(request), *model.outputs, &print_now);
   if (!answer.has_value()) return std::unexpected(answer.error());
   print_now("\n");
   if (!flags.quiet) {
@@ -120,6 +125,7 @@ Command add_run_command(CLI::App& app) {
   command->add_option("prompt", flags->prompt, "What to say; without it a conversation begins")->type_name("PROMPT");
   command->add_option("--system", flags->system, "System message");
   command->add_flag("--raw", flags->raw, "Continue the prompt as it is, without the chat template");
+  command->add_option("--lora", flags->lora, "A LoRA adapter to answer with: a folder as PEFT writes it")->type_name("FOLDER");
   command->add_flag("--quiet", flags->quiet, "No figures after an answer");
   command->add_option("--max-tokens", flags->sampling.max_tokens, "Longest answer")->capture_default_str();
   command->add_option("--temperature", flags->sampling.temperature, "0 is greedy")->capture_default_str();

@@ -15,6 +15,7 @@
 #include "cli/journal_flags.h"
 #include "cli/kv_events_flag.h"
 #include "cli/kv_lines.h"
+#include "cli/lora_flags.h"
 #include "cli/tier_flags.h"
 #include "quire/engine.h"
 #include "quire/logger.h"
@@ -37,6 +38,7 @@ struct ServeFlags {
   std::string tenant_keys_file;
   LogOptions log;
   TierFlags tiers;
+  LoraFlags lora;
 };
 
 void print_kv_disk(const KvTierStats& tier, const std::string& folder) {
@@ -75,6 +77,10 @@ Error as_flag(Error error) {
   if (error.field == "kv_connector") error.field = "--kv-connector";
   if (error.field == "kv_connector_library") error.field = "--kv-connector-library";
   if (error.field == "kv_cache_metrics_sample") error.field = "--kv-cache-metrics-sample";
+  if (error.field == "max_loras") error.field = "--max-loras";
+  if (error.field == "max_lora_rank") error.field = "--max-lora-rank";
+  if (error.field == "max_cpu_loras") error.field = "--max-cpu-loras";
+  if (error.field.starts_with("lora_modules")) error.field.replace(0, std::string_view("lora_modules").size(), "--lora-modules");
   if (error.field == "kv_swap") error.field = "--kv-swap";
   if (error.field == "kv_swap_disk") error.field = "--kv-swap-disk";
   if (error.field == "kv_swap_disk_budget") error.field = "--kv-swap-disk-budget";
@@ -123,6 +129,8 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
   }
   if (const std::string defaults = describe(options.generation_defaults); !defaults.empty())
     fmt::print("Requests that do not say it have: {} (--generation-config)\n", defaults);
+  for (const AdapterInfo& adapter : engine.adapters())
+    fmt::print("LoRA adapter {}: rank {}, {}, {}\n", adapter.name, adapter.rank, format_bytes(adapter.bytes), adapter.path);
   if (!server.chat_problem().empty()) fmt::print("No chat with this model: {}\n", server.chat_problem());
   fmt::print("Chat page: {}/   dashboard: {}/dashboard   metrics: {}/metrics\nTry:\n", url, url, url);
   fmt::print("  curl {}/v1/chat/completions -H 'Content-Type: application/json'{} \\\n", url,
@@ -166,6 +174,9 @@ Result<int> serve(const ServeFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   const auto logger = std::make_shared<Logger>(flags.log);
   EngineOptions engine_options = flags.engine;
+  auto adapters = adapter_options(flags.lora);
+  if (!adapters.has_value()) return std::unexpected(adapters.error());
+  engine_options.adapters = *std::move(adapters);
   if (!flags.served_names.empty()) engine_options.served_model_name = flags.served_names.front();
   auto engine = start_engine(engine_options, logger, flags.tiers.kv_disk, flags.tiers.kv_dram, *std::move(connectors),
                              flags.tiers.kv_remote, flags.tiers.kv_peer, flags.tiers.kv_peer_cache);
@@ -320,6 +331,10 @@ Command add_serve_command(CLI::App& app) {
   add_engine_flags(*command, flags->engine);
   add_name_flags(*command, *flags);
   add_tier_flags(*command, flags->engine, flags->tiers);
+  add_lora_flags(*command, flags->lora);
+  command->add_flag("--allow-runtime-lora-updating", flags->server.allow_runtime_lora_updating,
+                    "Let who operates the server load and unload adapters while it runs: POST /v1/load_lora_adapter, "
+                    "/v1/unload_lora_adapter (default off)");
   add_server_flags(*command, flags->server);
   add_pooling_flags(*command, flags->server);
   add_key_flags(*command, *flags);

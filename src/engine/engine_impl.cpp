@@ -281,7 +281,9 @@ EngineStats EngineImpl::stats() const {
   }
   stats.is_stopping = is_stopping_;
   // Not by the engine thread, which never waits for those who load.
-  if (adapters_ != nullptr) stats.adapters = adapters_->stats();
+  if (adapters_ == nullptr) return stats;
+  stats.adapters = adapters_->stats();
+  stats.adapters->max_loras = options_.adapters.max_loras;
   return stats;
 }
 

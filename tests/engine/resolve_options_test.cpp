@@ -47,6 +47,30 @@ TEST(ResolveOptions, TheServedNameIsThatOfTheFileOrFolder) {
   EXPECT_EQ(served(""), "small");
 }
 
+TEST(ResolveOptions, AdaptersAreCheckedAndTheirLimitReachesTheCore) {
+  const auto resolve = [](AdapterOptions adapters) {
+    EngineOptions options;
+    options.adapters = std::move(adapters);
+    return resolve_options(options, small_model(), {1, 0});
+  };
+  const auto refused = [&](AdapterOptions adapters) { return resolve(std::move(adapters)).error().field; };
+  EXPECT_EQ(core_config(resolve({}).value(), small_model()).limits.max_loras, 0U);
+  const EngineOptions resolved = resolve({.max_loras = 3, .modules = {{"a", "/a"}, {"b", "/a"}}}).value();
+  EXPECT_EQ(resolved.adapters.max_cpu_loras, 3U);
+  EXPECT_EQ(core_config(resolved, small_model()).limits.max_loras, 3U);
+  for (const std::uint32_t rank : {1, 8, 16, 32, 64, 128, 256, 320, 512})
+    EXPECT_TRUE(resolve({.max_loras = 1, .max_lora_rank = rank, .modules = {}})) << rank;
+  for (const std::uint32_t rank : {0, 2, 24, 1024})
+    EXPECT_EQ(refused({.max_loras = 1, .max_lora_rank = rank, .modules = {}}), "max_lora_rank");
+  EXPECT_EQ(refused({.max_loras = 1U << 20U, .modules = {}}), "max_loras");
+  EXPECT_EQ(refused({.max_loras = 3, .max_cpu_loras = 2, .modules = {}}), "max_cpu_loras");
+  EXPECT_EQ(refused({.max_loras = 3, .max_cpu_loras = 1U << 30U, .modules = {}}), "max_cpu_loras");
+  EXPECT_EQ(refused({.max_loras = 1, .modules = {{"a", "/a"}, {"a", "/b"}}}), "lora_modules");
+  EXPECT_EQ(refused({.max_loras = 1, .modules = {{"", "/a"}}}), "lora_modules");
+  EXPECT_EQ(refused({.max_loras = 1, .modules = {{"a", ""}}}), "lora_modules");
+  EXPECT_EQ(refused({.modules = {{"a", "/a"}}}), "lora_modules");  // nobody could ask for it
+}
+
 TEST(ResolveOptions, TheCoreIsToldWhatTheEngineWasTold) {
   EngineOptions options;
   options.cache.num_blocks = 50;

@@ -194,7 +194,7 @@ def test_options_are_the_flags_of_serve_and_run():
 
     options = {name for name in dir(quire.EngineConfig) if not name.startswith("_")}
     assert options <= flags("serve"), options - flags("serve")
-    of_a_prompt = {"help", "system", "raw", "quiet", "max_tokens", "temperature", "top_p", "top_k", "served_model_name", "speculative_config"}
+    of_a_prompt = {"help", "system", "raw", "lora", "quiet", "max_tokens", "temperature", "top_p", "top_k", "served_model_name", "speculative_config"}
     missing = {name for name in flags("run") - options - of_a_prompt if not name.startswith("no_")}
     assert not missing, "an engine's flag that Python does not have"
 

@@ -2,10 +2,12 @@
 // An engine that a test plays by hand, or that answers every request with the same text at once. Tokens are bytes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -187,6 +189,49 @@ class FakeEngine final : public Engine {
   std::vector<std::pair<std::shared_ptr<WatchFrame>, WatchAnswer>> looks;
   void set_explained_requests(std::uint32_t num) { options_.explained_requests = num; }
   EngineStats& told_stats() { return stats_; }
+
+  // Adapters that are served, with their weights in memory. Before the server starts.
+  void add_adapter(AdapterInfo adapter) { adapters_.push_back(std::move(adapter)); }
+  // Calls that read files, by verb and name; a test's error is what they come to.
+  std::vector<std::string> adapter_calls() {
+    const std::lock_guard lock(mutex_);
+    return adapter_calls_;
+  }
+  void fail_to_read(std::optional<Error> error) {
+    const std::lock_guard lock(mutex_);
+    read_error_ = std::move(error);
+  }
+  Result<AdapterInfo> load_adapter(const std::string& name, const std::string& path, bool replace) override {
+    const std::lock_guard lock(mutex_);
+    adapter_calls_.push_back((replace ? "replace " : "load ") + name + " " + path);
+    if (read_error_) return std::unexpected(*read_error_);
+    if (!replace && find_adapter(name) != adapters_.end()) return fail(ErrorCode::invalid_argument, "lora_name", "has been loaded already");
+    adapters_.push_back({.name = name, .path = path, .digest = "00", .is_resident = true});
+    return adapters_.back();
+  }
+  Result<void> unload_adapter(const std::string& name) override {
+    const std::lock_guard lock(mutex_);
+    adapter_calls_.push_back("unload " + name);
+    const auto found = find_adapter(name);
+    if (found == adapters_.end()) return fail(ErrorCode::not_found, "adapter", "no adapter is called " + name);
+    adapters_.erase(found);
+    return {};
+  }
+  [[nodiscard]] std::vector<AdapterInfo> adapters() const override {
+    const std::lock_guard lock(mutex_);
+    return adapters_;
+  }
+  // A lease that nobody looks into.
+  Result<std::shared_ptr<const AdapterLease>> lease_adapter(const std::string& name, bool may_read) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = find_adapter(name);
+    if (found == adapters_.end()) return fail(ErrorCode::not_found, "adapter", "no adapter is called " + name);
+    if (!found->is_resident && !may_read) return nullptr;
+    if (may_read) adapter_calls_.push_back("read " + name);
+    if (may_read && read_error_) return std::unexpected(*read_error_);
+    found->is_resident = true;
+    return std::shared_ptr<const AdapterLease>(lease_, static_cast<const AdapterLease*>(static_cast<const void*>(lease_.get())));
+  }
 
   // Written down like a submission, with the parent's prompt; a test plays it.
   Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputSink& sink) override {
@@ -370,6 +415,14 @@ class FakeEngine final : public Engine {
     }
   }
 
+  std::vector<AdapterInfo>::iterator find_adapter(const std::string& name) {
+    return std::ranges::find(adapters_, name, &AdapterInfo::name);
+  }
+
+  std::vector<AdapterInfo> adapters_;
+  std::vector<std::string> adapter_calls_;
+  std::optional<Error> read_error_;
+  std::shared_ptr<const int> lease_ = std::make_shared<const int>(0);
   ModelInfo info_ = byte_model();
   EngineOptions options_;
   EngineStats stats_;

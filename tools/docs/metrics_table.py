@@ -11,10 +11,11 @@ CAUSES = re.compile(rf'write_by_cause<\w+>\(out,\s*{STRING},\s*{STRING}')
 CONSTANTS = re.compile(rf"constexpr const char\* (k\w+) = {STRING};")
 TIERS = re.compile(rf"\{{{STRING}, k(Counter|Gauge), {STRING}")
 LABELS = {"vllm:request_success_total": "finished_reason", "vllm:spec_decode_num_accepted_tokens_per_pos_total": "position",
-          "quire:http_responses_total": "status"}
+          "quire:http_responses_total": "status", "vllm:lora_requests_info": "max_lora, running_lora_adapters, waiting_lora_adapters"}
 # Where a metric is only there on some servers.
 ONLY = {"quire:kv_swap_": "--kv-swap", "vllm:spec_decode_": "--num-speculative-tokens", "vllm:kv_block_": "--kv-cache-metrics",
-        "quire:common_prefix_blocks": "--count-common-prefix", "quire:kv_tier_": "--kv-disk, --kv-dram, --kv-peers, --kv-share, --kv-remote, --kv-role, --kv-connector"}
+        "quire:common_prefix_blocks": "--count-common-prefix", "quire:lora": "--enable-lora", "vllm:lora_": "--enable-lora",
+        "quire:kv_tier_": "--kv-disk, --kv-dram, --kv-peers, --kv-share, --kv-remote, --kv-role, --kv-connector"}
 
 
 def metrics():

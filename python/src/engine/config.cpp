@@ -1,4 +1,5 @@
 // EngineConfig: the options of an engine. The names are those of the flags of `quire serve`, with underscores.
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -89,6 +90,16 @@ void bind_scheduler(Class& c) {
   option(c, "prompt_lookup_max", [](EngineConfig& o) -> auto& { return o.engine.speculation.prompt_lookup_max; }, "For drafts, at most.");
 }
 
+void bind_adapters(Class& c) {
+  option(c, "enable_lora", [](EngineConfig& o) -> auto& { return o.enable_lora; }, "Serve LoRA adapters beside the model.");
+  option(c, "max_loras", [](EngineConfig& o) -> auto& { return o.max_loras; }, "Different adapters in one step.");
+  option(c, "max_lora_rank", [](EngineConfig& o) -> auto& { return o.engine.adapters.max_lora_rank; }, "Of a higher rank none is loaded.");
+  option(
+      c, "max_cpu_loras", [](EngineConfig& o) -> auto& { return o.engine.adapters.max_cpu_loras; },
+      "Adapters in memory; 0: as many as max_loras.");
+  option(c, "lora_modules", [](EngineConfig& o) -> auto& { return o.lora_modules; }, "Folders by name, loaded at the start.");
+}
+
 void bind_pressure(Class& c) {
   option(
       c, "kv_watermark", [](EngineConfig& o) -> auto& { return o.engine.pressure.admission_watermark; },
@@ -162,6 +173,7 @@ void bind_engine_config(nb::module_& m) {
   });
   bind_cache(c);
   bind_scheduler(c);
+  bind_adapters(c);
   bind_pressure(c);
   bind_tiers(c);
   bind_machine(c);

@@ -59,7 +59,10 @@ class PyEngine {
     config.engine.model = model;
     Result<std::unique_ptr<Engine>> engine = [&] {
       const nb::gil_scoped_release released;
-      return EngineBuilder(config.engine).kv_dram(config.kv_dram).kv_disk(config.kv_disk).kv_remote(config.kv_remote).build();
+      EngineOptions options = config.engine;
+      options.adapters.max_loras = config.enable_lora ? config.max_loras : 0;
+      for (const auto& [name, path] : config.lora_modules) options.adapters.modules.push_back({.name = name, .path = path});
+      return EngineBuilder(options).kv_dram(config.kv_dram).kv_disk(config.kv_disk).kv_remote(config.kv_remote).build();
     }();
     serving_->engine = made_or_raise(std::move(engine));
     const TokenizerSpec& spec = *serving_->engine->model().tokenizer;
@@ -69,7 +72,7 @@ class PyEngine {
   }
 
   std::unique_ptr<Generation> submit(Tokens prompt, const SamplingParams& sampling, std::int64_t priority, std::string cache_salt,
-                                     RequestTags tags) {
+                                     RequestTags tags, std::string adapter) {
     std::erase_if(serving_->mailboxes, [](const auto& mailbox) { return mailbox->is_over(); });
     auto mailbox = std::make_shared<Mailbox>();
     EngineRequest request{.prompt = std::move(prompt),
@@ -77,6 +80,7 @@ class PyEngine {
                           .cache_salt = std::move(cache_salt),
                           .priority = priority,
                           .tags = std::move(tags)};
+    request.adapter = std::move(adapter);
     Result<RequestId> id = [&] {
       const nb::gil_scoped_release released;
       return serving_->engine->submit(std::move(request), *mailbox);
@@ -135,10 +139,42 @@ class PyEngine {
     return out;
   }
 
-  [[nodiscard]] nb::dict probe(Tokens prompt, std::string cache_salt) const {
+  void load_adapter(const std::string& name, const std::string& path, bool replace) const {
+    auto loaded = [&] {
+      const nb::gil_scoped_release released;
+      return serving_->engine->load_adapter(name, path, replace);
+    }();
+    (void)made_or_raise(std::move(loaded));
+  }
+  void unload_adapter(const std::string& name) const {
+    auto unloaded = [&]() -> Result<bool> {
+      const nb::gil_scoped_release released;
+      auto done = serving_->engine->unload_adapter(name);
+      if (!done) return std::unexpected(std::move(done.error()));
+      return true;
+    }();
+    (void)made_or_raise(std::move(unloaded));
+  }
+  [[nodiscard]] nb::list adapters() const {
+    nb::list all;
+    for (const AdapterInfo& adapter : serving_->engine->adapters()) {
+      nb::dict out;
+      out["name"] = adapter.name;
+      out["path"] = adapter.path;
+      out["digest"] = adapter.digest;
+      out["rank"] = adapter.rank;
+      out["bytes"] = adapter.bytes;
+      out["resident"] = adapter.is_resident;
+      all.append(out);
+    }
+    return all;
+  }
+
+  [[nodiscard]] nb::dict probe(Tokens prompt, std::string cache_salt, std::string adapter) const {
     EngineRequest request;
     request.prompt = std::move(prompt);
     request.cache_salt = std::move(cache_salt);
+    request.adapter = std::move(adapter);
     const auto probe = answer_to<EngineProbe>([&](auto answer) { serving_->engine->probe(std::move(request), std::move(answer)); });
     const std::vector<KvTierStats> tiers = serving_->engine->stats().kv_tiers;
     nb::dict found, out;
@@ -204,18 +240,21 @@ void bind_engine(nb::module_& m) {
   c.def(
       "submit",
       [](PyEngine& self, Tokens prompt, const SamplingParams& sampling, std::int64_t priority, std::string cache_salt, std::string job,
-         bool is_last_step, std::string tool) {
+         bool is_last_step, std::string tool, std::string adapter) {
         return self.submit(std::move(prompt), sampling, priority, std::move(cache_salt),
-                           {.job = std::move(job), .is_last_step = is_last_step, .tool = std::move(tool)});
+                           {.job = std::move(job), .is_last_step = is_last_step, .tool = std::move(tool)}, std::move(adapter));
       },
       nb::arg("prompt"), nb::arg("sampling"), nb::kw_only(), nb::arg("priority") = 0, nb::arg("cache_salt") = "", nb::arg("job") = "",
-      nb::arg("is_last_step") = false, nb::arg("tool") = "");
+      nb::arg("is_last_step") = false, nb::arg("tool") = "", nb::arg("adapter") = "");
   c.def("encode", &PyEngine::encode, nb::arg("text"));
   c.def("decode", &PyEngine::decode, nb::arg("tokens"));
   c.def("encode_chat", &PyEngine::encode_chat, nb::arg("messages"));
   c.def("stats", &PyEngine::stats);
   c.def("save_journal", &PyEngine::save_journal);
-  c.def("probe", &PyEngine::probe, nb::arg("prompt"), nb::arg("cache_salt") = "");
+  c.def("load_adapter", &PyEngine::load_adapter, nb::arg("name"), nb::arg("path"), nb::arg("replace") = false);
+  c.def("unload_adapter", &PyEngine::unload_adapter, nb::arg("name"));
+  c.def("adapters", &PyEngine::adapters);
+  c.def("probe", &PyEngine::probe, nb::arg("prompt"), nb::arg("cache_salt") = "", nb::arg("adapter") = "");
   c.def("cache_curve", &PyEngine::cache_curve);
   c.def("close", &PyEngine::close, nb::arg("timeout"));
 }

@@ -2,6 +2,8 @@
 // The parts of the extension module quire._engine; each binds its own types.
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
+#include <map>
 #include <string>
 
 #include "errors.h"
@@ -14,6 +16,9 @@ namespace nb = nanobind;
 // What an engine is made of, under the names of the flags of `quire serve`.
 struct EngineConfig {
   EngineOptions engine;
+  bool enable_lora = false;
+  std::uint32_t max_loras = 1;                      // with it
+  std::map<std::string, std::string> lora_modules;  // folders by name
   KvDramOptions kv_dram;
   KvDiskOptions kv_disk;
   KvRemoteOptions kv_remote;

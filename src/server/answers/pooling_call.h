@@ -24,6 +24,7 @@ struct PooledHead {
 struct PreparedPooling {
   const char* kind = "";  // of its id
   std::vector<EngineRequest> requests;
+  std::string adapter = {};  // of all of them; empty: none
   std::uint64_t num_prompt_tokens = 0;
   // The body, of the vectors in the order of `requests`. Any thread: there may be many.
   std::function<Result<std::string>(const PooledHead& head, std::span<const PooledVector> vectors)> answer;

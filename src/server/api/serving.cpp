@@ -102,6 +102,45 @@ Reply Serving::read_body(HttpRequest& request, std::size_t num_bytes, const Wake
   return {HttpResponse{}, nullptr, std::move(pending)};
 }
 
+Reply Serving::read_files(const std::string& request_id, const Wake& wake, const char* what, std::function<void()> work,
+                          std::function<Reply()> reply) {
+  auto pending = std::make_shared<PendingReply>();
+  auto failure = std::make_shared<std::exception_ptr>();
+  auto run = [work = std::move(work), failure] {
+    try {
+      work();
+    } catch (const std::exception&) {
+      *failure = std::current_exception();
+    }
+  };
+  auto done = [this, request_id, pending, failure, wake, reply = std::move(reply)] {
+    if (pending->cancelled) return;
+    pending->reply = guard(request_id, [&] {
+      if (*failure) std::rethrow_exception(*failure);
+      return reply();
+    });
+    wake();
+  };
+  if (offload_(JobPool::Lane::disk, std::move(run), std::move(done))) return {HttpResponse{}, nullptr, std::move(pending)};
+  return {error_response(503, {ErrorCode::overloaded, "", fmt::format("too many {} wait for the disk", what), "try again later"},
+                         options_->retry_after_s)};
+}
+
+Reply Serving::with_adapter(const std::string& adapter, const std::string& request_id, const Wake& wake, WithLease go_on) {
+  if (adapter.empty()) return go_on(nullptr);
+  const auto reply = [this](const Result<Lease>& lease, const WithLease& then) {
+    if (lease) return then(*lease);
+    Error error = lease.error();
+    if (error.code == ErrorCode::not_found) error.field = "model";  // it has gone since the request was read, or its folder has
+    return refuse(error);
+  };
+  auto lease = std::make_shared<Result<Lease>>(engine_->engine().lease_adapter(adapter, false));
+  if (!*lease || **lease != nullptr) return reply(*lease, go_on);
+  const auto work = [engine = &engine_->engine(), adapter, lease] { *lease = engine->lease_adapter(adapter, true); };
+  return read_files(request_id, wake, "requests for adapters", work,
+                    [reply, lease, go_on = std::move(go_on)] { return reply(*lease, go_on); });
+}
+
 Reply Serving::answer_body(HttpRequest& request, std::size_t num_bytes, const Wake& wake, Answer answer) {
   return read_body(request, num_bytes, wake, [this, answer = std::move(answer)](std::string body) -> Then {
     auto text = answer(std::move(body));
@@ -110,18 +149,23 @@ Reply Serving::answer_body(HttpRequest& request, std::size_t num_bytes, const Wa
   });
 }
 
-Reply Serving::complete(HttpRequest& request, std::size_t num_bytes, const Wake& wake, ReadCompletion read, Start begin) {
+Reply Serving::complete(HttpRequest& request, std::size_t num_bytes, const Wake& wake, ReadCompletion read, Start begin, bool computes) {
   if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request elsewhere"});
   return read_body(request, num_bytes, wake,
-                   [this, read = std::move(read), begin, id = request.id, tenant = tenant_of(request), session = request.session,
+                   [this, read = std::move(read), begin, computes, id = request.id, tenant = tenant_of(request), session = request.session,
                     is_beta = request.is_beta](std::string body) -> Then {
                      const RequestContext caller{*model_, *options_, tenant, session, is_beta};
                      auto parsed = read(std::move(body), caller);
                      if (!parsed) return refusal(parsed.error());
                      auto prepared = prepare_completion(*std::move(parsed), caller);
                      if (!prepared) return refusal(prepared.error());
-                     return [this, begin, id, kept = std::make_shared<PreparedCompletion>(*std::move(prepared))](const Wake& then_wake) {
-                       return begin(*this, std::move(*kept), id, then_wake);
+                     return [this, begin, computes, id,
+                             kept = std::make_shared<PreparedCompletion>(*std::move(prepared))](const Wake& then_wake) {
+                       const auto go_on = [this, begin, id, kept, then_wake](const Lease& lease) {
+                         for (EngineRequest& prompt : kept->prompts) prompt.adapter_lease = lease;
+                         return begin(*this, std::move(*kept), id, then_wake);
+                       };
+                       return computes ? with_adapter(kept->request.adapter, id, then_wake, go_on) : go_on(nullptr);
                      };
                    });
 }

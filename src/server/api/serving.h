@@ -90,12 +90,22 @@ class Serving {
   using ReadCompletion = std::function<Result<CompletionRequest>(std::string body, const RequestContext& context)>;
   // What becomes of it; the usual: start().
   using Start = Reply (*)(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
-  [[nodiscard]] Reply complete(HttpRequest& request, std::size_t num_bytes, const Wake& wake, ReadCompletion read, Start begin = start_now);
-  [[nodiscard]] Reply complete(HttpRequest& request, const Wake& wake, ReadCompletion read, Start begin = start_now) {
+  // `computes`: it is to have the weights of the adapter that it names.
+  [[nodiscard]] Reply complete(HttpRequest& request, std::size_t num_bytes, const Wake& wake, ReadCompletion read, Start begin = start_now,
+                               bool computes = true);
+  [[nodiscard]] Reply complete(HttpRequest& request, const Wake& wake, ReadCompletion read, Start begin = start_now, bool computes = true) {
     const std::size_t num_bytes = request.body.size();
-    return complete(request, num_bytes, wake, std::move(read), begin);
+    return complete(request, num_bytes, wake, std::move(read), begin, computes);
   }
   [[nodiscard]] Reply start(PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
+
+  // Goes on with the lease of an adapter (empty: of none): here where its weights are in memory, else when the job pool has read them.
+  using Lease = std::shared_ptr<const AdapterLease>;
+  using WithLease = std::function<Reply(const Lease& lease)>;
+  [[nodiscard]] Reply with_adapter(const std::string& adapter, const std::string& request_id, const Wake& wake, WithLease go_on);
+  // Runs `work` in the lane for disks, and then `reply` here, whose answer is that to the request. `what` names the work in an error.
+  [[nodiscard]] Reply read_files(const std::string& request_id, const Wake& wake, const char* what, std::function<void()> work,
+                                 std::function<Reply()> reply);
 
   // Of this tenant, under way; else the error.
   [[nodiscard]] Result<std::shared_ptr<Completion>> find(const std::string& tenant, const std::string& id) const;

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <iterator>
+#include <string>
 #include <vector>
 
 #include "server/operate/explanation.h"
@@ -115,6 +117,26 @@ void write_speculation(Writer& out, const SpeculationStats& drafts) {
     out.value(kPerPosition, drafts.num_accepted_per_position[i], fmt::format(R"(,position="{}")", i));
 }
 
+std::string joined(const std::vector<std::string>& names) {
+  return label_text(fmt::format("{}", fmt::join(names, ",")));
+}
+
+// vLLM's gauge says all by its labels, and its value when that was so.
+void write_adapters(Writer& out, const EngineStats& engine) {
+  const AdapterStats& adapters = *engine.adapters;
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  out.header("vllm:lora_requests_info", "gauge", "LoRA adapters of requests that run and wait.");
+  out.value("vllm:lora_requests_info", now.count(),
+            fmt::format(R"(,max_lora="{}",running_lora_adapters="{}",waiting_lora_adapters="{}")", adapters.max_loras,
+                        joined(engine.running_adapters), joined(engine.waiting_adapters)));
+  out.gauge("quire:loras_known", "LoRA adapters that requests may name.", adapters.num_known);
+  out.gauge("quire:loras_resident", "Sets of adapter weights in memory (--max-cpu-loras at most).", adapters.num_resident);
+  out.gauge("quire:lora_bytes", "Bytes of adapter weights in memory, but for those that only requests under way still have.", adapters.bytes);
+  out.counter("quire:lora_loads_total", "Times that an adapter's files were read.", adapters.num_loads);
+  out.counter("quire:lora_evictions_total", "Sets of adapter weights that made room for others.", adapters.num_evictions);
+  out.counter("quire:lora_load_failures_total", "Times that an adapter's files could not be read.", adapters.num_failed_loads);
+}
+
 template <class Cause, class Values>
 void write_by_cause(Writer& out, const char* name, const char* help, const Values& values) {
   out.header(name, "counter", help);
@@ -169,6 +191,7 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.counter("quire:pressure_preemptions_total", "Requests preempted for the pressure alone (--kv-pressure-preempt).",
               engine.num_pressure_preemptions);
   if (engine.speculation) write_speculation(out, *engine.speculation);
+  if (engine.adapters) write_adapters(out, engine);
   if (engine.kv_swap) write_swap(out, *engine.kv_swap);
   if (engine.kv_residency) write_residency(out, *engine.kv_residency);
   if (engine.common_prefix_blocks)

@@ -13,6 +13,7 @@
 #include "quire/version.h"
 #include "server/api/serving.h"
 #include "server/http/error_response.h"
+#include "server/operate/adapters.h"
 #include "server/operate/admin.h"
 #include "server/operate/api_page.h"
 #include "server/operate/cache_curve.h"
@@ -183,6 +184,10 @@ ApiRoutes operate_routes(Serving& serving) {
               {"/resume", "POST", Access::admin, [desk](HttpRequest& request, const Wake& wake) { return desk->resume(request, wake); }},
               {"/v1/journal/save", "POST", Access::admin,
                [desk](HttpRequest& request, const Wake& wake) { return desk->save_journal(request, wake); }},
+              {"/v1/load_lora_adapter", "POST", Access::admin,
+               [&serving](HttpRequest& request, const Wake& wake) { return load_adapter(serving, request, wake); }},
+              {"/v1/unload_lora_adapter", "POST", Access::admin,
+               [&serving](HttpRequest& request, const Wake& wake) { return unload_adapter(serving, request, wake); }},
               {"/is_paused", "GET", Access::admin, [desk](HttpRequest&, const Wake&) { return desk->is_paused(); }},
           }};
 }

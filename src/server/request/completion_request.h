@@ -48,6 +48,7 @@ struct PromptCompare {
 struct CompletionRequest {
   Api api = Api::completion;
   std::string model;               // empty: not said
+  std::string adapter;             // that this names; empty: none
   std::vector<Prompt> prompts;     // completion
   ChatPrompt chat;                 // chat
   bool add_special_tokens = true;  // chat: false, the template writes them

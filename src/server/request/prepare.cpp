@@ -41,6 +41,7 @@ EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionReques
   out.beam_search = request.beam_search;
   out.session = request.session;
   out.kv_transfer = request.kv_transfer;
+  out.adapter = request.adapter;
   if (request.form) out.structured_output = request.form->wanted;
   // The best are those whose tokens are the likeliest.
   if (request.best_of > request.n && !out.sampling.logprobs) out.sampling.logprobs = 0;
@@ -97,7 +98,9 @@ Result<void> check_ignored(const CompletionRequest& request, const ServerOptions
 Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const RequestContext& context) {
   const ServedModel& model = context.model;
   const ServerOptions& options = context.options;
-  if (const auto named = model.check_name(parsed.model); !named) return std::unexpected(named.error());
+  auto adapter = model.adapter_of(parsed.model);
+  if (!adapter) return std::unexpected(std::move(adapter.error()));
+  parsed.adapter = *std::move(adapter);
   parsed.tags.tenant = context.tenant;
   name_job(parsed, context);
   // Whose blocks a prompt may find is decided here, before any token is named.
@@ -158,7 +161,7 @@ Result<PreparedCompletion> prepare_completion(CompletionRequest request, const R
 }
 
 Result<std::size_t> count_prompt_tokens(CompletionRequest request, const RequestContext& context) {
-  if (const auto named = context.model.check_name(request.model); !named) return std::unexpected(named.error());
+  if (const auto named = context.model.adapter_of(request.model); !named) return std::unexpected(named.error());
   const auto prompts = context.model.encode_prompts(request);
   if (!prompts) return std::unexpected(request.shape->in_words_of_client(prompts.error()));
   return prompts->front().size();

@@ -23,6 +23,9 @@ std::int64_t local_now_s() {
   return static_cast<std::int64_t>(now) + local.tm_gmtoff;
 }
 
+// So many names are told to who asks for another one.
+constexpr std::size_t kMaxTold = 8;
+
 std::string_view trim_left(std::string_view text) {
   return text.substr(std::min(text.size(), text.find_first_not_of(" \t\r\n")));
 }
@@ -53,11 +56,18 @@ Result<std::string> cut_at_mark(std::string rendered) {
 Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const ServerOptions& server) {
   const ModelInfo& info = engine.model();
   const EngineOptions& options = engine.options();
+  // Else nobody could ask for it.
+  std::vector<std::string> names = {options.served_model_name.empty() ? info.name : options.served_model_name};
+  std::ranges::copy(server.served_model_aliases, std::back_inserter(names));
+  for (const AdapterInfo& adapter : engine.adapters())
+    if (std::ranges::find(names, adapter.name) != names.end())
+      return fail(ErrorCode::invalid_argument, "lora_modules", fmt::format("hold '{}', which is the model's name", adapter.name),
+                  "give the adapter another one");
   auto tokenizer = Tokenizer::create(*info.tokenizer);
   if (!tokenizer) return std::unexpected(tokenizer.error());
   std::unique_ptr<ServedModel> model(new ServedModel());
-  model->names_.push_back(options.served_model_name.empty() ? info.name : options.served_model_name);
-  std::ranges::copy(server.served_model_aliases, std::back_inserter(model->names_));
+  model->engine_ = &engine;
+  model->names_ = std::move(names);
   model->tokenizer_ = std::move(*tokenizer);
   model->max_model_len_ = options.scheduler.max_model_len;
   model->pooling_ = info.pooling;
@@ -87,10 +97,14 @@ std::optional<TokenId> ServedModel::single_token(std::string_view text) const {
   return tokens && tokens->size() == 1 ? std::optional(tokens->front()) : std::nullopt;
 }
 
-Result<void> ServedModel::check_name(const std::string& requested) const {
-  if (requested.empty() || std::ranges::find(names_, requested) != names_.end()) return {};
+Result<std::string> ServedModel::adapter_of(const std::string& requested) const {
+  if (requested.empty() || std::ranges::find(names_, requested) != names_.end()) return std::string();
+  if (engine_->lease_adapter(requested, false)) return requested;
+  std::vector<std::string> known = names_;
+  for (const AdapterInfo& adapter : engine_->adapters())
+    if (known.size() < kMaxTold) known.push_back(adapter.name);
   return fail(ErrorCode::not_found, "model", fmt::format("'{}' is not served here", requested.substr(0, 200)),
-              fmt::format("use '{}'", fmt::join(names_, "' or '")));
+              fmt::format("use '{}'{}", fmt::join(known, "' or '"), known.size() < kMaxTold ? "" : ", or see /v1/models"));
 }
 
 Result<std::string> ServedModel::render(ChatPrompt chat) const {

@@ -22,7 +22,7 @@ namespace quire {
 
 using TextOrChat = std::variant<std::string, ChatPrompt>;
 
-// Immutable after create: every member may be called from any thread.
+// Immutable after create, but for the adapters, which the engine knows: every member may be called from any thread.
 class ServedModel {
  public:
   // `engine` must outlive this. A chat template that cannot be read is no error here: chat requests are told why.
@@ -54,8 +54,8 @@ class ServedModel {
   // vLLM's: each with and without a space before it, as it stands within a text or at its begin. Errors: a word without tokens.
   [[nodiscard]] Result<std::vector<std::vector<TokenId>>> encode_bad_words(const std::vector<std::string>& words) const;
 
-  // The model a request names, if it names one, must be this.
-  [[nodiscard]] Result<void> check_name(const std::string& requested) const;
+  // The model a request names, if it names one, must be this, or an adapter of it: its name; empty: the model alone.
+  [[nodiscard]] Result<std::string> adapter_of(const std::string& requested) const;
 
   // The text a template makes of a conversation; with continue_final_message it ends where that message does.
   [[nodiscard]] Result<std::string> render(ChatPrompt chat) const;
@@ -79,6 +79,7 @@ class ServedModel {
   void truncate(std::vector<TokenId>& tokens, const CompletionRequest& request) const;
   [[nodiscard]] Result<void> check_length(std::size_t num_tokens, const CompletionRequest& request) const;
 
+  Engine* engine_ = nullptr;  // knows its adapters
   std::vector<std::string> names_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   Result<ChatTemplate> template_;

@@ -48,6 +48,24 @@ TEST(Metrics, CarryTheNamesThatVllmDashboardsRead) {
   }
 }
 
+TEST(Metrics, TellOfAdaptersWhereTheyAreServed) {
+  EngineStats engine;
+  EXPECT_EQ(metrics_text(engine, {}, "m").find("lora"), std::string::npos);
+  engine.adapters = AdapterStats{
+      .max_loras = 2, .num_known = 5, .num_resident = 3, .bytes = 99, .num_loads = 8, .num_evictions = 4, .num_failed_loads = 1};
+  engine.running_adapters = {"chat", "s\"ql"};
+  engine.waiting_adapters = {"chat"};
+  const std::string text = metrics_text(engine, {}, "m");
+  for (const char* line :
+       {"vllm:lora_requests_info{engine=\"0\",model_name=\"m\",max_lora=\"2\",running_lora_adapters=\"chat,s\\\"ql\","
+        "waiting_lora_adapters=\"chat\"} ",
+        "quire:loras_known{engine=\"0\",model_name=\"m\"} 5\n", "quire:loras_resident{engine=\"0\",model_name=\"m\"} 3\n",
+        "quire:lora_bytes{engine=\"0\",model_name=\"m\"} 99\n", "quire:lora_loads_total{engine=\"0\",model_name=\"m\"} 8\n",
+        "quire:lora_evictions_total{engine=\"0\",model_name=\"m\"} 4\n",
+        "quire:lora_load_failures_total{engine=\"0\",model_name=\"m\"} 1\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+}
+
 TEST(Metrics, TellOfPressureAndOfWhatIsSwapped) {
   EngineStats engine;
   engine.num_blocks = 10;

@@ -74,6 +74,8 @@ Reply warm(const std::shared_ptr<KeptCall>& call, const EngineProbe& before) {
   request.cache_salt = prompt.cache_salt;
   request.priority = prompt.priority;
   request.tags.tenant = prompt.tags.tenant;
+  request.adapter = prompt.adapter;
+  request.adapter_lease = prompt.adapter_lease;
   const std::string said = counts(before.cache, call->serving.engine().engine().stats());
   auto done = [call, said](const Result<std::vector<PooledVector>>& rows) {
     call->reply(rows ? Serving::json_reply(fmt::format(R"({{"object":"cache.warm",{}}})", said)) : call->serving.refuse(rows.error()));

@@ -64,6 +64,8 @@ Reply start_with_states(Serving& serving, PreparedCompletion prepared, const std
   request.cache_salt = prompt.cache_salt;
   request.priority = prompt.priority;
   request.tags.tenant = prompt.tags.tenant;
+  request.adapter = prompt.adapter;
+  request.adapter_lease = prompt.adapter_lease;
   auto pending = std::make_shared<PendingReply>();
   auto kept = std::make_shared<KeptCall>(KeptCall{serving, std::move(prepared), request_id, pending, wake});
   auto done = [kept](Result<std::vector<PooledVector>> rows) {

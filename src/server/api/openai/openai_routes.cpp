@@ -45,9 +45,9 @@ Result<CompletionRequest> read_either(std::string body, const RequestContext& co
   return parsed;
 }
 
-Route cache_route(Serving& serving, std::string_view path, Serving::Start begin) {
-  const auto handle = [&serving, begin](HttpRequest& request, const Wake& wake) {
-    return serving.complete(request, wake, read_either, begin);
+Route cache_route(Serving& serving, std::string_view path, Serving::Start begin, bool computes) {
+  const auto handle = [&serving, begin, computes](HttpRequest& request, const Wake& wake) {
+    return serving.complete(request, wake, read_either, begin, computes);
   };
   return {path, "POST", Access::key, handle};
 }
@@ -60,14 +60,18 @@ Route completion_route(Serving& serving, std::string_view path, Api api) {
   return {path, "POST", Access::key, handle};
 }
 
+// An adapter's root is its folder, and its parent the model, as in vLLM.
 Reply list_models(Serving& serving) {
+  const Engine& engine = serving.engine().engine();
   std::string data;
-  for (const std::string& name : serving.model().names()) {
+  const auto add = [&](const std::string& name, const std::string& root, const std::string& parent) {
     fmt::format_to(std::back_inserter(data),
-                   R"({}{{"id":{},"object":"model","created":{},"owned_by":"quire","root":{},"parent":null,"max_model_len":{}}})",
-                   data.empty() ? "" : ",", json_string(name), serving.started_s(), json_string(serving.engine().engine().model().name),
+                   R"({}{{"id":{},"object":"model","created":{},"owned_by":"quire","root":{},"parent":{},"max_model_len":{}}})",
+                   data.empty() ? "" : ",", json_string(name), serving.started_s(), json_string(root), parent,
                    serving.model().max_model_len());
-  }
+  };
+  for (const std::string& name : serving.model().names()) add(name, engine.model().name, "null");
+  for (const AdapterInfo& adapter : engine.adapters()) add(adapter.name, adapter.path, json_string(serving.model().name()));
   return Serving::json_reply(fmt::format(R"({{"object":"list","data":[{}]}})", data));
 }
 
@@ -83,8 +87,8 @@ ApiRoutes openai_routes(Serving& serving) {
               {"/v1/models", "GET", Access::key, [&serving](HttpRequest&, const Wake&) { return list_models(serving); }},
               completion_route(serving, "/v1/completions", Api::completion),
               completion_route(serving, "/v1/chat/completions", Api::chat),
-              cache_route(serving, kProbePath, start_probe),
-              cache_route(serving, kWarmPath, start_warming),
+              cache_route(serving, kProbePath, start_probe, false),
+              cache_route(serving, kWarmPath, start_warming, true),
               {"/tokenize", "POST", Access::key, answers(answer_tokenize)},
               {"/detokenize", "POST", Access::key, answers(answer_detokenize)},
               {"/tokenizer_info", "GET", Access::key,

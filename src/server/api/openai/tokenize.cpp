@@ -13,7 +13,7 @@ namespace quire {
 Result<std::string> answer_tokenize(std::string body, const ServedModel& model) {
   auto parsed = parse_tokenize_request(std::exchange(body, {}));
   if (!parsed) return std::unexpected(parsed.error());
-  if (const auto named = model.check_name(parsed->model); !named) return std::unexpected(named.error());
+  if (const auto named = model.adapter_of(parsed->model); !named) return std::unexpected(named.error());
   const auto tokens = model.encode_input(std::move(parsed->input), parsed->add_special_tokens);
   if (!tokens) return std::unexpected(tokens.error());
   std::string strings = "null";
@@ -32,7 +32,7 @@ Result<std::string> answer_tokenize(std::string body, const ServedModel& model) 
 Result<std::string> answer_detokenize(std::string body, const ServedModel& model) {
   const auto parsed = parse_detokenize_request(std::exchange(body, {}), model.tokenizer().vocab_size());
   if (!parsed) return std::unexpected(parsed.error());
-  if (const auto named = model.check_name(parsed->model); !named) return std::unexpected(named.error());
+  if (const auto named = model.adapter_of(parsed->model); !named) return std::unexpected(named.error());
   if (parsed->tokens.size() > model.max_model_len()) {
     return fail(ErrorCode::invalid_argument, "tokens",
                 fmt::format("has {} tokens, and the context holds {}", parsed->tokens.size(), model.max_model_len()), "send them in parts");

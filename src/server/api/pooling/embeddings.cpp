@@ -49,7 +49,7 @@ Result<PreparedPooling> prepare_embeddings(std::string body, const RequestContex
   VectorForm form{.size = read_size(reader, context), .normalize = context.model.pooling().normalize, .is_base64 = false};
   read_form(reader, form);
   if (auto read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
-  if (auto named = context.model.check_name(fields.model); !named) return std::unexpected(std::move(named.error()));
+  if (auto named = find_adapter(fields, context); !named) return std::unexpected(std::move(named.error()));
   if (!context.model.pooling().pair_template.empty())
     return fail(ErrorCode::unsupported, "model", "judges pairs of texts and makes no vectors of them", "use /v1/rerank or /v1/score");
   const auto kind = pooling_kind(context);

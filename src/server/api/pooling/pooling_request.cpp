@@ -74,6 +74,13 @@ Result<PoolingKind> pooling_kind(const RequestContext& context) {
   return fail(ErrorCode::unsupported, "model", fmt::format("makes no vectors: {}", info.unsupported), "serve with --pooling");
 }
 
+Result<void> find_adapter(PoolingFields& fields, const RequestContext& context) {
+  auto adapter = context.model.adapter_of(fields.model);
+  if (!adapter) return std::unexpected(std::move(adapter.error()));
+  fields.adapter = *std::move(adapter);
+  return {};
+}
+
 Result<void> add_pooled(PreparedPooling& prepared, Prompt text, const PoolingFields& fields, PoolingParams params, const char* field,
                         const RequestContext& context) {
   auto tokens = encode_pooled(std::move(text), fields, field, context.model);
@@ -87,6 +94,7 @@ Result<void> add_pooled(PreparedPooling& prepared, Prompt text, const PoolingFie
   request.cache_salt = salt_of(context.options.tenant_secret, context.tenant, fields.cache_salt);
   request.priority = fields.priority;
   request.tags.tenant = context.tenant;
+  request.adapter = prepared.adapter = fields.adapter;
   return {};
 }
 

@@ -22,6 +22,7 @@ inline constexpr std::size_t kMaxPooledTexts = 2048;
 // Fields of every such call.
 struct PoolingFields {
   std::string model;
+  std::string adapter{};  // that this names; empty: none
   bool add_special_tokens = true;
   // Keeps so many tokens of each text; -1: as many as fit.
   std::optional<std::int64_t> truncate_to;
@@ -33,6 +34,8 @@ struct PoolingFields {
 void read_pooling_fields(ObjectReader& reader, PoolingFields& fields);
 // The model's own way, or the one that it is served with. Errors: `unsupported`.
 Result<PoolingKind> pooling_kind(const RequestContext& context);
+// The adapter that they name. Errors: `not_found`.
+Result<void> find_adapter(PoolingFields& fields, const RequestContext& context);
 // Adds a request. `field`: where its text is from.
 Result<void> add_pooled(PreparedPooling& prepared, Prompt text, const PoolingFields& fields, PoolingParams params, const char* field,
                         const RequestContext& context);

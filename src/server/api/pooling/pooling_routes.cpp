@@ -40,7 +40,10 @@ void answer_pooling(Serving& serving, const PreparedPooling& prepared, const std
   };
   const std::size_t num_numbers = vectors.empty() ? 0 : vectors.size() * vectors.front().size();
   auto job = std::make_shared<Job>(
-      Job{prepared, {fmt::format("{}-{}", prepared.kind, id), serving.model().name(), unix_now_s()}, std::move(vectors), std::string()});
+      Job{prepared,
+          {fmt::format("{}-{}", prepared.kind, id), prepared.adapter.empty() ? serving.model().name() : prepared.adapter, unix_now_s()},
+          std::move(vectors),
+          std::string()});
   auto work = [job] {
     try {
       job->body = job->prepared.answer(job->head, job->vectors);
@@ -93,7 +96,11 @@ Reply pool(Serving& serving, HttpRequest& request, const Wake& wake, PreparePool
                              auto prepared = prepare(std::move(body), serving.context(tenant));
                              if (!prepared) return serving.refusal(prepared.error());
                              return [&serving, id, kept = std::make_shared<PreparedPooling>(*std::move(prepared))](const Wake& then_wake) {
-                               return start_pooling(serving, std::move(*kept), id, then_wake);
+                               const auto go_on = [&serving, id, kept, then_wake](const Serving::Lease& lease) {
+                                 for (EngineRequest& each : kept->requests) each.adapter_lease = lease;
+                                 return start_pooling(serving, std::move(*kept), id, then_wake);
+                               };
+                               return serving.with_adapter(kept->adapter, id, then_wake, go_on);
                              };
                            });
 }

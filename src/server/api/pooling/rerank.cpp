@@ -189,7 +189,7 @@ Result<PreparedPooling> prepare_score(std::string body, const RequestContext& co
   read_sides(reader, call, *object);
   pair_up(reader, call);
   if (auto read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
-  if (auto named = context.model.check_name(call.fields.model); !named) return std::unexpected(std::move(named.error()));
+  if (auto named = find_adapter(call.fields, context); !named) return std::unexpected(std::move(named.error()));
   PreparedPooling prepared{.kind = "score", .requests = {}, .answer = {}};
   auto scores = add_pairs(prepared, call, context);
   if (!scores) return std::unexpected(std::move(scores.error()));
@@ -214,7 +214,7 @@ Result<PreparedPooling> prepare_rerank(std::string body, const RequestContext& c
   reader.only("max_tokens_per_doc", "0", "send truncate_prompt_tokens");
   pair_up(reader, call);
   if (auto read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
-  if (auto named = context.model.check_name(call.fields.model); !named) return std::unexpected(std::move(named.error()));
+  if (auto named = find_adapter(call.fields, context); !named) return std::unexpected(std::move(named.error()));
   PreparedPooling prepared{.kind = "rerank", .requests = {}, .answer = {}};
   auto scores = add_pairs(prepared, call, context);
   if (!scores) return std::unexpected(std::move(scores.error()));

@@ -141,7 +141,7 @@ Result<PoolingKind> kind_of(const PoolingRequest& request, const RequestContext&
 Result<PreparedPooling> prepare_pooling(std::string body, const RequestContext& context) {
   auto request = parse_pooling(std::move(body), context);
   if (!request) return std::unexpected(std::move(request.error()));
-  if (auto named = context.model.check_name(request->fields.model); !named) return std::unexpected(std::move(named.error()));
+  if (auto named = find_adapter(request->fields, context); !named) return std::unexpected(std::move(named.error()));
   const auto kind = kind_of(*request, context);
   if (!kind) return std::unexpected(kind.error());
   if (auto rendered = render_chat(*request, context.model); !rendered) return std::unexpected(std::move(rendered.error()));
