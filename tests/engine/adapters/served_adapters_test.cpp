@@ -191,13 +191,16 @@ TEST_P(ServedAdaptersTest, SiblingsHaveTheAdapterToo) {
 
 TEST_P(ServedAdaptersTest, AForkGoesOnWithTheAdapterOfItsParent) {
   start_engine();
+  gate_.close();
   const RequestId parent = submit(request_with("a", kPrompt, 100));
+  gate_.permits.release(5);
   sink_.wait_for_tokens(parent, 2);
   ASSERT_TRUE(engine_->unload_adapter("a"));
   ASSERT_TRUE(engine_->unload_adapter("copy"));
   const auto child = engine_->fork(parent, {.seed = 1}, sink_);
   ASSERT_TRUE(child) << child.error().to_string();
   engine_->finish(parent, FinishReason::abort);
+  gate_.open_for_good();
   EXPECT_EQ(sink_.wait(*child).tokens.size(), 100U);
   EXPECT_EQ(seen_.of(*child), "bytes of a");
   engine_->stop(10.0);
@@ -288,7 +291,7 @@ TEST_P(ServedAdaptersTest, TellsWhichAdaptersRunAndWait) {
   start_engine();
   gate_.close();
   const RequestId first = submit(request_with("a", 20, 50)), second = submit(request_with("b", 20, 2));
-  for (int i = 0; i < 5; ++i) gate_.permits.release();
+  gate_.permits.release(5);
   sink_.wait_for_tokens(first, 2);
   const EngineStats stats = engine_->stats();
   EXPECT_EQ(stats.running_adapters, std::vector<std::string>{"a"});
