@@ -201,6 +201,7 @@ TEST_P(ServedAdaptersTest, AForkGoesOnWithTheAdapterOfItsParent) {
   ASSERT_TRUE(child) << child.error().to_string();
   gate_.open_for_good();
   engine_->finish(parent, FinishReason::abort);
+  gate_.open_for_good();
   EXPECT_EQ(sink_.wait(*child).tokens.size(), 100U);
   EXPECT_EQ(seen_.of(*child), "bytes of a");
   engine_->stop(10.0);
@@ -291,7 +292,7 @@ TEST_P(ServedAdaptersTest, TellsWhichAdaptersRunAndWait) {
   start_engine();
   gate_.close();
   const RequestId first = submit(request_with("a", 20, 50)), second = submit(request_with("b", 20, 2));
-  for (int i = 0; i < 5; ++i) gate_.permits.release();
+  gate_.permits.release(5);
   sink_.wait_for_tokens(first, 2);
   const EngineStats stats = engine_->stats();
   EXPECT_EQ(stats.running_adapters, std::vector<std::string>{"a"});
