@@ -158,9 +158,11 @@ struct AdapterModule {
 
 // Adapters beside the model (docs/lora.md), with vLLM's names.
 struct AdapterOptions {
-  std::uint32_t max_loras = 0;         // adapters in one step; 0: none are served
-  std::uint32_t max_lora_rank = 16;    // of those that are loaded: 1, 8, 16, 32, 64, 128, 256, 320 or 512
-  std::uint32_t max_cpu_loras = 0;     // whose weights are in memory, max_loras at least; 0: as many
+  std::uint32_t max_loras = 0;       // adapters in one step; 0: none are served
+  std::uint32_t max_lora_rank = 16;  // of those that are loaded: 1, 8, 16, 32, 64, 128, 256, 320 or 512
+  // Whose weights are in memory, max_loras at least: those that requests name, waiting ones too. 0: max_loras, the modules or 4, whichever
+  // is most.
+  std::uint32_t max_cpu_loras = 0;
   std::vector<AdapterModule> modules;  // loaded at the start
 
   [[nodiscard]] bool is_on() const { return max_loras > 0; }

@@ -66,7 +66,8 @@ class Engine:
         """Begins an answer, and returns the iterator of its parts. It is under way from here on, whether they are taken or not.
 
         `prompt`: text, token ids, or the messages of a chat ({"role": ..., "content": ...}), for the model's own template. `sampling`: fields
-        of SamplingParams, instead of `params`. `adapter`: the name of a LoRA adapter, whose files are read where they are not in memory. ValueError, naming the field, for what cannot be served; RuntimeError when too many wait.
+        of SamplingParams, instead of `params`. `adapter`: the name of a LoRA adapter, whose files are read where they are not in memory.
+        ValueError, naming the field, for what cannot be served; RuntimeError when too many wait.
         """
         if params is not None and sampling:
             raise TypeError(f"{next(iter(sampling))}: stands beside params; set it there")

@@ -56,10 +56,9 @@ void add_lora_flags(CLI::App& app, LoraFlags& flags) {
   app.add_option("--max-lora-rank", flags.options.max_lora_rank,
                  "Adapters of a higher rank are refused: 1, 8, 16, 32, 64, 128, 256, 320 or 512")
       ->capture_default_str();
-  app.add_option(
-      "--max-cpu-loras", flags.options.max_cpu_loras,
-      "Adapters in memory; of more, the one used longest ago is read from its folder again when it is asked for (default: as many "
-      "as --max-loras)");
+  app.add_option("--max-cpu-loras", flags.options.max_cpu_loras,
+                 "Adapters in memory; of more, the one used longest ago is read from its folder again when it is asked for (default: "
+                 "--max-loras, those of --lora-modules or 4, whichever is most)");
 }
 
 }  // namespace quire

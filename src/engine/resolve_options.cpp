@@ -33,6 +33,7 @@ constexpr std::uint32_t kMaxExplained = 1'000'000;
 constexpr std::uint32_t kMaxCurveBlocks = 1'000'000;
 constexpr std::uint32_t kMaxLoras = 1024;
 constexpr std::uint32_t kMaxCpuLoras = 65536;
+constexpr std::uint32_t kDefaultCpuLoras = 4;
 constexpr std::array<std::uint32_t, 9> kLoraRanks = {1, 8, 16, 32, 64, 128, 256, 320, 512};  // vLLM's
 constexpr double kPressureLow = 0.8;                                                         // where only the upper mark is given
 
@@ -148,7 +149,10 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
 Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, const Machine& machine) {
   if (auto valid = check_ranges(options); !valid) return std::unexpected(valid.error());
   if (options.num_threads == 0) options.num_threads = std::clamp<std::uint32_t>(machine.num_cores, 1, kMaxThreads);
-  if (options.adapters.max_cpu_loras == 0) options.adapters.max_cpu_loras = options.adapters.max_loras;
+  if (AdapterOptions& adapters = options.adapters; adapters.max_cpu_loras == 0) {
+    const auto num_modules = static_cast<std::uint32_t>(std::min<std::size_t>(adapters.modules.size(), kMaxCpuLoras));
+    adapters.max_cpu_loras = adapters.is_on() ? std::max({adapters.max_loras, num_modules, kDefaultCpuLoras}) : 0;
+  }
   PressureOptions& pressure = options.pressure;
   if (pressure.pressure_high > 0.0 && pressure.pressure_low == 0.0) pressure.pressure_low = std::min(kPressureLow, pressure.pressure_high);
   if (options.served_model_name.empty()) options.served_model_name = default_served_name(options.model, model);

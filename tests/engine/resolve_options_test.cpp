@@ -56,7 +56,11 @@ TEST(ResolveOptions, AdaptersAreCheckedAndTheirLimitReachesTheCore) {
   const auto refused = [&](AdapterOptions adapters) { return resolve(std::move(adapters)).error().field; };
   EXPECT_EQ(core_config(resolve({}).value(), small_model()).limits.max_loras, 0U);
   const EngineOptions resolved = resolve({.max_loras = 3, .modules = {{"a", "/a"}, {"b", "/a"}}}).value();
-  EXPECT_EQ(resolved.adapters.max_cpu_loras, 3U);
+  EXPECT_EQ(resolved.adapters.max_cpu_loras, 4U);
+  EXPECT_EQ(resolve({.max_loras = 7, .modules = {}}).value().adapters.max_cpu_loras, 7U);
+  std::vector<AdapterModule> many;
+  for (const char* name : {"a", "b", "c", "d", "e", "f"}) many.push_back({name, "/a"});
+  EXPECT_EQ(resolve({.max_loras = 2, .modules = many}).value().adapters.max_cpu_loras, 6U);
   EXPECT_EQ(core_config(resolved, small_model()).limits.max_loras, 3U);
   for (const std::uint32_t rank : {1, 8, 16, 32, 64, 128, 256, 320, 512})
     EXPECT_TRUE(resolve({.max_loras = 1, .max_lora_rank = rank, .modules = {}})) << rank;

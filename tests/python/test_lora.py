@@ -17,7 +17,8 @@ from quire_server import running, started
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench"))
 from lora import read_shape, write_adapter  # noqa: E402
 
-PROMPT = "The sea is everything. It covers seven tenths of the terrestrial globe. Its breath is pure and healthy. " * 2
+PROMPT = ("The sea is everything. It covers seven tenths of the terrestrial globe. Its breath is pure and healthy. Tell me of ships, "
+          "of harbours and lighthouses, of those who sailed around the world for the first time, and of what they brought home:")
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("adapters")
     rng = random.Random(3)
     for name, rank in (("sea", 8), ("sky", 5)):
-        write_adapter(folder / name, read_shape(model), rank, rng, 20.0)
+        write_adapter(folder / name, read_shape(model), rank, rng, 60.0)
     return folder
 
 
@@ -66,7 +67,7 @@ def test_an_adapter_is_a_model_for_every_client(folders):
         assert all(answer.model == model for model, answer in chat.items())
         assert len({answer.choices[0].message.content for answer in chat.values()}) == 3
         message = anthropic.Anthropic(base_url=url, api_key="-", max_retries=0).messages.create(
-            model="sea", max_tokens=8, temperature=0, messages=[{"role": "user", "content": PROMPT}])
+            model="sea", max_tokens=8, extra_body={"temperature": 0}, messages=[{"role": "user", "content": PROMPT}])
         assert message.content[0].text == chat["sea"].choices[0].message.content
         vectors = {model: client.embeddings.create(model=model, input=PROMPT).data[0].embedding for model in models}
         assert vectors["sea"] != vectors["sky"] != vectors["smol"]

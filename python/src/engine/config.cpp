@@ -96,7 +96,7 @@ void bind_adapters(Class& c) {
   option(c, "max_lora_rank", [](EngineConfig& o) -> auto& { return o.engine.adapters.max_lora_rank; }, "Of a higher rank none is loaded.");
   option(
       c, "max_cpu_loras", [](EngineConfig& o) -> auto& { return o.engine.adapters.max_cpu_loras; },
-      "Adapters in memory; 0: as many as max_loras.");
+      "Adapters in memory; 0: max_loras, the modules or 4, whichever is most.");
   option(c, "lora_modules", [](EngineConfig& o) -> auto& { return o.lora_modules; }, "Folders by name, loaded at the start.");
 }
 

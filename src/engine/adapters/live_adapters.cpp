@@ -23,8 +23,8 @@ std::shared_ptr<const Adapter> LiveAdapters::find(std::int64_t lora_id) const {
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(lora_id);
   QUIRE_CHECK(found != held_.end(), "an open request holds its adapter");
-  // With it the worker has a part in the lease: weights that a step still reads count as in use.
-  return {found->second.resident, found->second.resident->weights.get()};
+  // No part in the lease: a worker keeps what its last step read until the next one, which may be long after, and its request has ended.
+  return found->second.resident->weights;
 }
 
 void LiveAdapters::release(std::int64_t id) {
