@@ -205,9 +205,14 @@ class FakeEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     adapter_calls_.push_back((replace ? "replace " : "load ") + name + " " + path);
     if (read_error_) return std::unexpected(*read_error_);
-    if (!replace && find_adapter(name) != adapters_.end()) return fail(ErrorCode::invalid_argument, "lora_name", "has been loaded already");
-    adapters_.push_back({.name = name, .path = path, .digest = "00", .is_resident = true});
-    return adapters_.back();
+    const auto found = find_adapter(name);
+    if (!replace && found != adapters_.end()) return fail(ErrorCode::invalid_argument, "lora_name", "has been loaded already");
+    const AdapterInfo adapter{.name = name, .path = path, .digest = "00", .is_resident = true};
+    if (found != adapters_.end())
+      *found = adapter;
+    else
+      adapters_.push_back(adapter);
+    return adapter;
   }
   Result<void> unload_adapter(const std::string& name) override {
     const std::lock_guard lock(mutex_);
