@@ -120,8 +120,8 @@ TEST_F(AdapterRegistryTest, WhoHasALeaseKeepsTheWeights) {
   EXPECT_EQ(resident(registry), (Names{"b", "c"}));
 }
 
-// A step that still reads them has a part in the lease.
-TEST_F(AdapterRegistryTest, WhatAWorkerHasIsInUse) {
+// A worker keeps what its last step read until the next one, which may never come: that keeps nobody else's weights out.
+TEST_F(AdapterRegistryTest, WhatAWorkerHasStaysWholeAndKeepsNobodyOut) {
   AdapterRegistry registry = make(1);
   LiveAdapters live;
   load(registry, {"a"});
@@ -129,9 +129,8 @@ TEST_F(AdapterRegistryTest, WhatAWorkerHasIsInUse) {
   std::shared_ptr<const Adapter> weights = live.find(held->resident->id);
   EXPECT_EQ(weights->digest, "bytes of a");
   held.reset();
-  EXPECT_EQ(registry.load("b", "/b", false).error().code, ErrorCode::overloaded);
-  weights.reset();
   EXPECT_TRUE(registry.load("b", "/b", false));
+  EXPECT_EQ(weights->digest, "bytes of a");
 }
 
 TEST_F(AdapterRegistryTest, OtherBytesUnderANameHaveOtherBlocks) {
