@@ -2,7 +2,7 @@
 The engine: a model, its KV cache and its scheduler, stepped by a thread of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class EngineConfig:
@@ -193,6 +193,41 @@ class EngineConfig:
 
     @prompt_lookup_max.setter
     def prompt_lookup_max(self, arg: int, /) -> None: ...
+
+    @property
+    def enable_lora(self) -> bool:
+        """Serve LoRA adapters beside the model."""
+
+    @enable_lora.setter
+    def enable_lora(self, arg: bool, /) -> None: ...
+
+    @property
+    def max_loras(self) -> int:
+        """Different adapters in one step."""
+
+    @max_loras.setter
+    def max_loras(self, arg: int, /) -> None: ...
+
+    @property
+    def max_lora_rank(self) -> int:
+        """Of a higher rank none is loaded."""
+
+    @max_lora_rank.setter
+    def max_lora_rank(self, arg: int, /) -> None: ...
+
+    @property
+    def max_cpu_loras(self) -> int:
+        """Adapters in memory; 0: as many as max_loras."""
+
+    @max_cpu_loras.setter
+    def max_cpu_loras(self, arg: int, /) -> None: ...
+
+    @property
+    def lora_modules(self) -> dict[str, str]:
+        """Folders by name, loaded at the start."""
+
+    @lora_modules.setter
+    def lora_modules(self, arg: Mapping[str, str], /) -> None: ...
 
     @property
     def kv_watermark(self) -> float:
@@ -593,7 +628,7 @@ class NativeEngine:
 
     def __init__(self, model: str, config: EngineConfig) -> None: ...
 
-    def submit(self, prompt: Sequence[int], sampling: SamplingParams, *, priority: int = 0, cache_salt: str = '', job: str = '', is_last_step: bool = False, tool: str = '') -> Generation: ...
+    def submit(self, prompt: Sequence[int], sampling: SamplingParams, *, priority: int = 0, cache_salt: str = '', job: str = '', is_last_step: bool = False, tool: str = '', adapter: str = '') -> Generation: ...
 
     def encode(self, text: str) -> list[int]: ...
 
@@ -605,7 +640,13 @@ class NativeEngine:
 
     def save_journal(self) -> dict: ...
 
-    def probe(self, prompt: Sequence[int], cache_salt: str = '') -> dict: ...
+    def load_adapter(self, name: str, path: str, replace: bool = False) -> None: ...
+
+    def unload_adapter(self, name: str) -> None: ...
+
+    def adapters(self) -> list: ...
+
+    def probe(self, prompt: Sequence[int], cache_salt: str = '', adapter: str = '') -> dict: ...
 
     def cache_curve(self) -> list: ...
 

@@ -50,7 +50,7 @@ void add_lora_flags(CLI::App& app, LoraFlags& flags) {
   app.add_option(
          "--lora-modules", flags.modules,
          "Adapters to load at the start, folders as PEFT writes them: sql=adapters/sql chat=adapters/chat, or JSON with name and path")
-      ->type_name("NAME=FOLDER...");
+      ->type_name("NAME=FOLDER");
   app.add_option("--max-loras", flags.options.max_loras, "Different adapters in one step; requests for others wait for the next")
       ->capture_default_str();
   app.add_option("--max-lora-rank", flags.options.max_lora_rank,

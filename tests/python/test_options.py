@@ -9,7 +9,8 @@ import quire
 REPO = pathlib.Path(__file__).parents[2]
 STRUCT = re.compile(r"^struct (?:QUIRE_API )?(\w+) \{\n(.*?)^\};", re.M | re.S)
 FIELD = re.compile(r"^  ([\w:]+(?:<[\w:]+>)?) (\w+)( = [^,;]+)?(?:, (\w+)( = [^;]+)?)?(?:\{\})?;", re.M)
-OF_THE_ENGINE = {"CacheOptions", "TraceOptions", "JournalOptions", "KvEventsOptions", "KvSwapOptions", "NgramOptions", "EngineOptions"}
+OF_THE_ENGINE = {"CacheOptions", "TraceOptions", "JournalOptions", "KvEventsOptions", "KvSwapOptions", "NgramOptions", "EngineOptions",
+                 "AdapterModule", "AdapterOptions"}
 
 
 def fields():
