@@ -25,6 +25,7 @@ GGUF_FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 
 def read_shape(path: str) -> dict:
     """Numbers of a GGUF file's header by their names without the architecture."""
     with open(path, "rb") as file:
+
         def take(form: str):
             return struct.unpack("<" + form, file.read(struct.calcsize("<" + form)))[0]
 

@@ -1,4 +1,5 @@
 """LoRA adapters of `quire serve`, through the clients of people who use them."""
+
 import concurrent.futures
 import json
 import os
@@ -17,8 +18,10 @@ from quire_server import running, started
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench"))
 from lora import read_shape, write_adapter  # noqa: E402
 
-PROMPT = ("The sea is everything. It covers seven tenths of the terrestrial globe. Its breath is pure and healthy. Tell me of ships, "
-          "of harbours and lighthouses, of those who sailed around the world for the first time, and of what they brought home:")
+PROMPT = (
+    "The sea is everything. It covers seven tenths of the terrestrial globe. Its breath is pure and healthy. Tell me of ships, "
+    "of harbours and lighthouses, of those who sailed around the world for the first time, and of what they brought home:"
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +65,15 @@ def test_an_adapter_is_a_model_for_every_client(folders):
         assert models["sea"].parent == "smol" and models["sea"].root == f"{folders}/sea"
         alone = {model: complete(client, model) for model in models}
         assert len(set(alone.values())) == 3, "each adapter changes the answer"
-        chat = {model: client.chat.completions.create(model=model, messages=[{"role": "user", "content": PROMPT}], max_tokens=8, temperature=0)
-                for model in models}
+        chat = {
+            model: client.chat.completions.create(model=model, messages=[{"role": "user", "content": PROMPT}], max_tokens=8, temperature=0)
+            for model in models
+        }
         assert all(answer.model == model for model, answer in chat.items())
         assert len({answer.choices[0].message.content for answer in chat.values()}) == 3
         message = anthropic.Anthropic(base_url=url, api_key="-", max_retries=0).messages.create(
-            model="sea", max_tokens=8, extra_body={"temperature": 0}, messages=[{"role": "user", "content": PROMPT}])
+            model="sea", max_tokens=8, extra_body={"temperature": 0}, messages=[{"role": "user", "content": PROMPT}]
+        )
         assert message.content[0].text == chat["sea"].choices[0].message.content
         vectors = {model: client.embeddings.create(model=model, input=PROMPT).data[0].embedding for model in models}
         assert vectors["sea"] != vectors["sky"] != vectors["smol"]
@@ -113,8 +119,17 @@ def cached_tokens(url, model):
 
 
 def test_what_is_on_disk_after_a_kill_is_for_the_same_weights_alone(folders, tmp_path):
-    flags = ["--enable-lora", "--lora-modules", f"sea={folders}/sea", "--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "64MiB",
-             "--kv-policy", "exact"]
+    flags = [
+        "--enable-lora",
+        "--lora-modules",
+        f"sea={folders}/sea",
+        "--kv-disk",
+        str(tmp_path / "kv"),
+        "--kv-disk-budget",
+        "64MiB",
+        "--kv-policy",
+        "exact",
+    ]
     with started(*flags) as (url, process):
         first = cached_tokens(url, "sea")
         assert first[1] == 0
