@@ -131,7 +131,8 @@ void write_adapters(Writer& out, const EngineStats& engine) {
                         joined(engine.running_adapters), joined(engine.waiting_adapters)));
   out.gauge("quire:loras_known", "LoRA adapters that requests may name.", adapters.num_known);
   out.gauge("quire:loras_resident", "Sets of adapter weights in memory (--max-cpu-loras at most).", adapters.num_resident);
-  out.gauge("quire:lora_bytes", "Bytes of adapter weights in memory, but for those that only requests under way still have.", adapters.bytes);
+  out.gauge("quire:lora_bytes", "Bytes of adapter weights in memory, but for those that only requests under way still have.",
+            adapters.bytes);
   out.counter("quire:lora_loads_total", "Times that an adapter's files were read.", adapters.num_loads);
   out.counter("quire:lora_evictions_total", "Sets of adapter weights that made room for others.", adapters.num_evictions);
   out.counter("quire:lora_load_failures_total", "Times that an adapter's files could not be read.", adapters.num_failed_loads);
