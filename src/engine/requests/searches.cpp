@@ -177,7 +177,7 @@ void Searches::close(Beam& beam, const SharedLease& adapter, double now_s) {
   if (grammars_ != nullptr) grammars_->remove(beam.id);
   if (!std::exchange(beam.in_core, false)) return;
   const FinishEffect effect = core_->finish(beam.id, RequestStatus::finished_stopped, {.now = now_s});
-  if (adapter != nullptr && effect != FinishEffect::retired) leaving_.emplace(beam.id, adapter);
+  if (adapter != nullptr && effect == FinishEffect::in_flight) leaving_.emplace(beam.id, adapter);
 }
 
 bool Searches::give_back(double now_s) {

@@ -47,6 +47,12 @@ Reply changed(const std::string& name, const char* how) {
   return {HttpResponse{200, "text/plain; charset=utf-8", fmt::format("Success: LoRA adapter '{}' {} successfully.", name, how), {}}};
 }
 
+// The caller has named the folder, so what is wrong with it is the caller's to mend.
+Reply refused(const Serving& serving, Error error) {
+  if (error.field == "adapter") error.field = "lora_name";
+  return error.code == ErrorCode::corrupt ? Reply{error_response(400, error)} : serving.refuse(error);
+}
+
 // `change` reads files, or waits for those who do.
 Reply change_adapters(Serving& serving, HttpRequest& request, const Wake& wake, bool has_path, const char* how,
                       Result<void> (*change)(Engine& engine, const AdapterCall& call)) {
@@ -62,7 +68,7 @@ Reply change_adapters(Serving& serving, HttpRequest& request, const Wake& wake, 
   }
   auto done = std::make_shared<Result<void>>();
   auto work = [engine = &serving.engine().engine(), call = *call, change, done] { *done = change(*engine, call); };
-  auto reply = [&serving, name = call->name, how, done] { return *done ? changed(name, how) : serving.refuse(done->error()); };
+  auto reply = [&serving, name = call->name, how, done] { return *done ? changed(name, how) : refused(serving, done->error()); };
   return serving.read_files(request.id, wake, "adapters", std::move(work), std::move(reply));
 }
 

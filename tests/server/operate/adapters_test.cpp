@@ -148,7 +148,9 @@ TEST_F(AdaptersHttpTest, LoadsAndUnloadsInTheWordsOfVllm) {
   const auto unloaded = post(kUnload, R"({"lora_name":"sql"})");
   EXPECT_EQ(unloaded.status, 200U);
   EXPECT_EQ(unloaded.body, "Success: LoRA adapter 'sql' removed successfully.");
-  EXPECT_EQ(post(kUnload, R"({"lora_name":"sql"})").status, 404U);
+  const auto unknown = post(kUnload, R"({"lora_name":"sql"})");
+  EXPECT_EQ(unknown.status, 404U);
+  EXPECT_EQ(unknown.json().at("error").at("param"), "lora_name");
   EXPECT_EQ(engine.adapter_calls(), (std::vector<std::string>{"load sql /adapters/sql", "load sql /adapters/sql", "replace sql /other",
                                                               "unload sql", "unload sql"}));
 }
@@ -168,6 +170,8 @@ TEST_F(AdaptersHttpTest, RefusesCallsThatSayTooLittleOrTakeTheModelsName) {
   EXPECT_TRUE(engine.adapter_calls().empty());
   engine.fail_to_read(Error{ErrorCode::not_found, "lora_path", "there is no folder '/a'", "give one"});
   EXPECT_EQ(post(kLoad, R"({"lora_name":"a","lora_path":"/a"})").status, 404U);
+  engine.fail_to_read(Error{ErrorCode::corrupt, "adapter_model.safetensors", "is cut short", ""});
+  EXPECT_EQ(post(kLoad, R"({"lora_name":"a","lora_path":"/a"})").status, 400U);
 }
 
 TEST_F(AdaptersHttpTest, OnlyWhereTheServerWasStartedForIt) {
