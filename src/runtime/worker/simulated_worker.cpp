@@ -176,7 +176,8 @@ void SimulatedWorker::update_batch(const StepPlan& plan) {
     batch_.release(slot);
     tables_.release(slot);
   }
-  for (const AdmittedRequest& request : plan.admitted) {
+  for (AdmittedRequest request : plan.admitted) {
+    request.lora_id = 0;  // it has no weights to adapt
     batch_.admit(request);
     params_[request.slot.value] = request.sampling;
     pooler_.admit(request);

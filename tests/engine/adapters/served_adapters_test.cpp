@@ -44,13 +44,10 @@ class AdaptedWorker final : public SimulatedWorker {
       : SimulatedWorker(std::move(options)), source_(std::move(source)), seen_(seen) {}
 
   void start(const StepPlan& plan) override {
-    admitted_.assign(plan.admitted.begin(), plan.admitted.end());
     looked_for_.clear();
-    for (AdmittedRequest& request : admitted_)
-      if (const std::int64_t id = std::exchange(request.lora_id, 0); id != 0) looked_for_.emplace_back(request.id, id);
-    plan_ = plan;
-    plan_.admitted = admitted_;
-    SimulatedWorker::start(plan_);
+    for (const AdmittedRequest& request : plan.admitted)
+      if (request.lora_id != 0) looked_for_.emplace_back(request.id, request.lora_id);
+    SimulatedWorker::start(plan);
   }
   WorkerResult finish() override {
     for (const auto& [request, id] : looked_for_) seen_.put(request, source_->find(id)->digest);
@@ -60,8 +57,6 @@ class AdaptedWorker final : public SimulatedWorker {
  private:
   std::shared_ptr<const AdapterSource> source_;
   SeenAdapters& seen_;
-  StepPlan plan_;
-  std::vector<AdmittedRequest> admitted_;
   std::vector<std::pair<RequestId, std::int64_t>> looked_for_;
 };
 
