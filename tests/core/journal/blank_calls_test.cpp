@@ -14,7 +14,7 @@ namespace quire::test {
 namespace {
 
 constexpr TokenId kEven = -2, kOdd = -3;  // as journals of all builds have them
-constexpr NameKey kKey{.words = {1, 2}, .name_bytes = 32};
+constexpr NameKey kBlankKey{.words = {1, 2}, .name_bytes = 32};
 
 Tokens tokens_of(std::span<const SampledToken> sampled) {
   Tokens tokens;
@@ -39,7 +39,7 @@ StepOutcome outcome_of(std::span<const RequestUpdate> updates) {
 }
 
 TEST(BlankCalls, OfARequestThePromptTheEmbeddingsAndTheNamesAreOthers) {
-  BlankCalls blank(kKey);
+  BlankCalls blank(kBlankKey);
   const Tokens prompt = {7, 8, 9};
   const std::vector<std::byte> embeds(12, std::byte{5});
   std::vector<std::uint8_t> names(64, 3);
@@ -52,7 +52,7 @@ TEST(BlankCalls, OfARequestThePromptTheEmbeddingsAndTheNamesAreOthers) {
   const NewRequest other = blank.request(given);
   EXPECT_EQ(Tokens(other.prompt.begin(), other.prompt.end()), Tokens(3, kEven));
   EXPECT_EQ(std::vector(other.prompt_embeds.begin(), other.prompt_embeds.end()), std::vector(12, std::byte{0}));
-  EXPECT_EQ(std::vector(other.block_hashes.begin(), other.block_hashes.end()), pseudonyms(kKey, names));
+  EXPECT_EQ(std::vector(other.block_hashes.begin(), other.block_hashes.end()), pseudonyms(kBlankKey, names));
   EXPECT_EQ(other.max_tokens, 5U);
   EXPECT_EQ(other.cache_salt, "salt");
   EXPECT_EQ(Tokens(other.stop_token_ids.begin(), other.stop_token_ids.end()), Tokens{kStop}) << "an option, not what was said";
@@ -65,7 +65,7 @@ TEST(BlankCalls, OfARequestThePromptTheEmbeddingsAndTheNamesAreOthers) {
 }
 
 TEST(BlankCalls, OfAnInputTheTokens) {
-  BlankCalls blank(kKey);
+  BlankCalls blank(kBlankKey);
   const Tokens tokens = {7, 8};
   const SessionInput other = blank.input({.tokens = tokens, .max_tokens = 9});
   EXPECT_EQ(Tokens(other.tokens.begin(), other.tokens.end()), Tokens(2, kEven));
@@ -73,7 +73,7 @@ TEST(BlankCalls, OfAnInputTheTokens) {
 }
 
 TEST(BlankCalls, OfDraftsEachTokenButThoseThatTheWorkerKnows) {
-  BlankCalls blank(kKey);
+  BlankCalls blank(kBlankKey);
   const Tokens one = {7, 0, -1}, two = {}, three = {-1, 9};
   const std::vector<Draft> given = {{RequestId{1}, one}, {RequestId{2}, two}, {RequestId{3}, three}};
   const std::span<const Draft> drafts = blank.drafts(given);
@@ -85,7 +85,7 @@ TEST(BlankCalls, OfDraftsEachTokenButThoseThatTheWorkerKnows) {
 }
 
 TEST(BlankCalls, OfAForkTheNextTokenByItsPlaceAmongTheOutputs) {
-  BlankCalls blank(kKey);
+  BlankCalls blank(kBlankKey);
   CoreDriver d(sync_config());
   d.add(1, 5, 20);
   for (int i = 0; i < 3; ++i) d.step();
@@ -104,7 +104,7 @@ TEST(BlankCalls, OfAForkTheNextTokenByItsPlaceAmongTheOutputs) {
 }
 
 TEST(BlankCalls, OfAResultEachTokenButThatWhichEndsARequest) {
-  BlankCalls blank(kKey);
+  BlankCalls blank(kBlankKey);
   CoreDriver d(sync_config());
   const std::vector<SampledToken> sampled = {
       {RequestId{1}, 7}, {RequestId{1}, kStop}, {RequestId{2}, 8}, {RequestId{3}, -1}, {RequestId{4}, 0}};
@@ -125,7 +125,7 @@ TEST(BlankCalls, OfAResultEachTokenButThatWhichEndsARequest) {
 
 // Where a request looks for repetitions outputs alternate, but for the one that is one.
 TEST(BlankCalls, WhereRepetitionsCountOutputsAlternateUpToTheOneThatRepeats) {
-  BlankCalls blank(kKey);
+  BlankCalls blank(kBlankKey);
   CoreDriver d(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 5);
   NewRequest request = CoreDriver::request(1, prompt, 20);
