@@ -83,6 +83,22 @@ TEST(NewerLoads, OneThatIsAwaitedBeginsOnlyBesideWhatPromptsStillNeed) {
   }
 }
 
+// Of its eight blocks the other one had two, and has none.
+TEST(NewerLoads, WhoGaveWayIsLeftNoRoomUntilItRunsAgain) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{2}] = {.num_tokens = 16, .load_async = true};
+  CoreConfig config = deciding(kNewer, priority_config(11));
+  config.scheduler.long_prefill_token_threshold = 8;
+  config.scheduler.reserve_full_isl = false;
+  CoreDriver d(config, {.connector = &connector});
+  d.add_with_priority(1, 32, 5, 1.0, 1);
+  d.step();
+  ASSERT_TRUE(d.core->reset_prefix_cache(true, false).value());
+  d.add_with_priority(2, 18, 0, 2.0);
+  d.step();
+  EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_remote_kv);
+}
+
 TEST(NewerLoads, AStepWithDraftsIsLeftRoomToo) {
   for (const std::uint32_t num_blocks : {9U, 10U}) {
     ScriptedConnector connector;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
+#include "core/schedule/requests/forking.h"
 #include "support/scripted_connector.h"
 
 namespace quire::test {
@@ -209,6 +210,23 @@ TEST(BegunAnew, AForkThatWaitsForInputGivesUpItsShare) {
   d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
   d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
   EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+TEST(BegunAnew, AForkThatHasNotRunGivesUpItsShare) {
+  ScriptedConnector connector;
+  CoreDriver d(cured(), {.connector = &connector});
+  d.add(1, 14, 20);
+  d.step();
+  d.plan();
+  must_fork(d, 1, 2);
+  ASSERT_EQ(d.blocks(2).size(), 4U);
+  const std::vector<BlockId> bad = {d.blocks(1).at(1)};
+  d.apply({}, not_loaded(bad));
+  EXPECT_TRUE(d.blocks(2).empty());
+  EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
+  d.plan();
+  EXPECT_EQ(d.scheduled(2), 3U) << "it is looked up, and finds what the other one computes again";
+  d.apply();
 }
 
 // A host that cannot say which blocks failed says whose.
