@@ -49,6 +49,15 @@ TEST(SpoiledExplainDeathTest, AnExplainerFollowsOneCoreWithWholeNames) {
   EXPECT_DEATH(explainer.follow(*d.core), "it follows one core");
 }
 
+TEST(SpoiledExplain, OfARequestThatTheCoreDoesNotKnowNothingIsKept) {
+  const CoreConfig config = sync_config();
+  Explainer explainer(ExplainOptions::of(config));
+  CoreDriver d(config, {.events = &explainer});
+  explainer.follow(*d.core);
+  explainer.on_event({.what = EventKind::queued, .owner = RequestId{7}});
+  EXPECT_FALSE(explainer.explain(RequestId{7}, 0.0).has_value());
+}
+
 TEST(SpoiledExplainDeathTest, AnAdmissionAddsUpAndAPreemptionHasACause) {
   const CoreConfig config = sync_config();
   Explainer explainer(ExplainOptions::of(config));
