@@ -56,6 +56,8 @@ TEST(SpoiledExplain, OfARequestThatTheCoreDoesNotKnowNothingIsKept) {
   explainer.follow(*d.core);
   explainer.on_event({.what = EventKind::queued, .owner = RequestId{7}});
   EXPECT_FALSE(explainer.explain(RequestId{7}, 0.0).has_value());
+  explainer.on_event({.what = EventKind::ended, .owner = RequestId{7}});
+  EXPECT_FALSE(explainer.explain(RequestId{7}, 0.0).has_value());
 }
 
 TEST(SpoiledExplainDeathTest, AnAdmissionAddsUpAndAPreemptionHasACause) {

@@ -111,6 +111,36 @@ TEST(SpoiledLinksDeathTest, ASequenceIsCountedUntilItsBlocksGoAndSharesOneThatIt
       "nobody has it to himself");
 }
 
+TEST(SpoiledLinks, TheBlocksOfASequenceAreOfThePoolAndItsPlacesInTheList) {
+  const auto is_sound = [](auto spoil) {
+    KvBlocks blocks;
+    blocks.groups_.resize(1);
+    GroupBlockList& list = blocks.groups_[0];
+    list.blocks = {BlockId{1}, BlockId{7}};
+    list.copied_from = BlockId{3};
+    list.copied_block = list.num_before_allocation = 1;
+    spoil(list);
+    return blocks.is_sound(1, 8);
+  };
+  EXPECT_TRUE(is_sound([](GroupBlockList& /*list*/) {}));
+  EXPECT_TRUE(is_sound([](GroupBlockList& list) { list.num_before_allocation = 2; }));
+  EXPECT_TRUE(is_sound([](GroupBlockList& list) { list.last_state_block = list.shared_block = 1; }));
+  EXPECT_TRUE(is_sound([](GroupBlockList& list) {
+    list.copied_from = kNullBlock;
+    list.copied_block = 9;
+  })) << "no copy was made";
+  EXPECT_FALSE(is_sound([](GroupBlockList& list) { list.blocks[1] = BlockId{8}; }));
+  EXPECT_FALSE(is_sound([](GroupBlockList& list) { list.copied_from = BlockId{8}; }));
+  EXPECT_FALSE(is_sound([](GroupBlockList& list) { list.copied_block = 2; }));
+  EXPECT_FALSE(is_sound([](GroupBlockList& list) { list.num_before_allocation = 3; }));
+  EXPECT_FALSE(is_sound([](GroupBlockList& list) { list.last_state_block = 2; }));
+  EXPECT_FALSE(is_sound([](GroupBlockList& list) { list.shared_block = 2; }));
+  KvBlocks two;
+  EXPECT_TRUE(two.is_sound(1, 8)) << "of a sequence that has none";
+  two.groups_.resize(2);
+  EXPECT_FALSE(two.is_sound(1, 8));
+}
+
 TEST(SpoiledLinksDeathTest, BlocksGoBackInTheOrderInWhichTheyAreDue) {
   KvCacheManager kv(test::config_of(8, {test::full()}), test::options_of());
   test::TestRequest first("abcdefgh", 4), second("ABCD", 4);

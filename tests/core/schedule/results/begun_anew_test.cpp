@@ -107,6 +107,19 @@ TEST(BegunAnew, TokensInFlightAreNobodysAndNoPlaceholderStays) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
+TEST(BegunAnew, WhereNoOtherTokenIsInFlightTheNextOneCounts) {
+  ScriptedConnector connector;
+  CoreDriver d(cured(async_config()), {.connector = &connector});
+  d.add(1, 6, 20);
+  d.step();
+  d.plan();
+  const std::vector<BlockId> bad = {d.blocks(1).at(0)};
+  EXPECT_TRUE(d.apply({}, not_loaded(bad)).updates.empty());
+  ASSERT_EQ(d.view(1).status, RequestStatus::preempted);
+  EXPECT_EQ(d.step().updates.size(), 1U);
+  EXPECT_EQ(d.outputs(1).size(), 2U);
+}
+
 // One token is in flight for the victim: it waits for that, and then goes on.
 TEST(StaleTokens, AVictimComesBackWhenItsOneTokenInFlightHasCome) {
   for (const bool drops : {false, true}) {
