@@ -74,6 +74,10 @@ TEST(Explainer, WhoComesWhileTheBatchIsFullWaitsForASlotBehindNobody) {
   EXPECT_EQ(facts.admitted_s, 5.0);
   EXPECT_EQ(Explained::seconds(facts.waits, EventCause::none), 1.0);
   EXPECT_EQ(Explained::seconds(facts.waits, EventCause::no_slot), 2.0);
+  ASSERT_EQ(facts.waits.size(), 2U);
+  EXPECT_EQ(facts.waits[0].cause, EventCause::no_slot);
+  EXPECT_EQ(facts.waits[0].num_steps, 1U);
+  EXPECT_EQ(facts.waits[1].num_steps, 0U) << "until a step began";
   EXPECT_EQ(facts.behind, RequestId{});
 }
 

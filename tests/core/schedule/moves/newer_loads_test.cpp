@@ -229,6 +229,20 @@ TEST(NewerLoads, AllGroupsTakeTheirHitsBeforeAnyTakesBlocksForALoad) {
   EXPECT_EQ(blocks_of(d, 3, 1), (Ids{2, 4})) << "in 0.19.0 the first group takes what the second has found";
 }
 
+// A window of two tokens sees one that is loaded, in the second block.
+TEST(OlderLoads, TheBlockOfTheOneLoadedTokenThatAWindowSeesIsTakenBeforeThoseOfTokensThatRun) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
+  CoreConfig config = deciding(kOlder);
+  config.kv.groups = cache_groups_of({0, 2});
+  CoreDriver d(config, {.connector = &connector});
+  d.add(1, 10, 4);
+  d.plan();
+  EXPECT_EQ(blocks_of(d, 1, 0), (Ids{1, 2, 4}));
+  EXPECT_EQ(blocks_of(d, 1, 1), (Ids{0, 3, 5}));
+  d.apply();
+}
+
 TEST(NewerLoads, WhatAWindowHasPassedWithinABlockTakesNone) {
   for (const auto profile : {kOlder, kNewer}) {
     ScriptedConnector connector;

@@ -242,6 +242,24 @@ TEST(BegunAnew, AForkThatHasNotRunGivesUpItsShare) {
   d.apply();
 }
 
+// Of a load that failed in part and is under way still.
+TEST(FailedLoads, WhoEndsMeanwhileIsNotAmongThoseThatReceiveWhatIsLeft) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
+  connector.keeps_blocks.insert(RequestId{1});
+  CoreConfig config = sync_config();
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  CoreDriver d(config, {.connector = &connector});
+  d.add(1, 14, 2);
+  d.plan();
+  const std::vector<BlockId> bad = {d.blocks(1).at(1)};
+  d.apply({}, not_loaded(bad));
+  EXPECT_EQ(values(d.snapshot().failed_receiving), Ids{1});
+  d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+  EXPECT_TRUE(d.known(1)) << "its blocks are in transfer";
+  EXPECT_TRUE(d.snapshot().failed_receiving.empty());
+}
+
 // A host that cannot say which blocks failed says whose.
 TEST(FailedByName, WhoWaitsForItsLoadBeginsAgainOrEnds) {
   for (const KvLoadFailurePolicy policy : {KvLoadFailurePolicy::recompute, KvLoadFailurePolicy::fail}) {
