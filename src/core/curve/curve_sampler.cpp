@@ -104,6 +104,7 @@ struct CurveSampler::Impl {
           std::ranges::lower_bound(options.sizes, needed, {}, [](std::uint64_t blocks) { return static_cast<double>(blocks); });
       if (size == options.sizes.end()) break;
       const auto place = static_cast<std::size_t>(size - options.sizes.begin());
+      QUIRE_CHECK(place < all.hit_tokens.size(), "each size has its counts");
       all.hit_tokens[place] += weight;
       if (tenant != nullptr) tenant->hit_tokens[place] += weight;
     }

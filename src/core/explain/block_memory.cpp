@@ -69,8 +69,11 @@ void BlockMemory::lost(std::uint64_t key, Loss loss, const Event& event) {
 
 void BlockMemory::reset(const Event& event) {
   ++now_;
-  for (std::uint32_t place = 0; place < num_used_; ++place)
-    if (std::exchange(stories_[place].num_copies, 0) > 0) note_loss(place, Loss::reset, event);
+  std::uint32_t place = 0;
+  for (BlockStory& story : std::span(stories_).first(num_used_)) {
+    if (std::exchange(story.num_copies, 0) > 0) note_loss(place, Loss::reset, event);
+    ++place;
+  }
 }
 
 void BlockMemory::note_loss(std::uint32_t place, Loss loss, const Event& event) {

@@ -107,6 +107,22 @@ TEST(OffloadConnector, WhatWasHeldBackIsStoredAtTheEndOfTheLastRequest) {
   }
 }
 
+// The eighth token ends it, and the pass that would compute it is under way.
+TEST(OffloadConnector, AtTheEndABlockWhoseLastTokenWasJustSampledIsNotStored) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3}, test::async_config());
+  o.add(1, 1, 6, 9);
+  for (int i = 0; i < 2; ++i) o.plan();
+  o.d.apply();
+  o.plan();
+  ASSERT_EQ(o.d.view(1).num_computed_tokens, 8U);
+  o.d.apply({{1, {test::kStop}}});
+  EXPECT_EQ(o.connector->counters().num_stored, 1U);
+  EXPECT_EQ(o.connector->counters().num_stored_at_end, 0U);
+  o.apply();
+  o.run();
+  EXPECT_EQ(o.num_kept(), 1U);
+}
+
 // As many as may be are open: a store is tried again while the request holds its blocks.
 TEST(OffloadConnector, AStoreThatFindsNoPlaceAmongTheOpenOnesIsTriedAgain) {
   CoreConfig config = test::sync_config();

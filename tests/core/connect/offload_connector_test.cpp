@@ -269,18 +269,21 @@ TEST(OffloadConnector, ABlockThatFailsToMoveOrIsResetMeanwhileIsNotKept) {
 
 // A store that was decided upon, of blocks which then turn out to be worth nothing.
 TEST(OffloadConnector, WhatIsSpoiledIsNotStored) {
-  OffloadDriver o;
-  o.add(1, 1, 12, 2);
-  o.plan();
-  EXPECT_EQ(o.connector->num_tracked(), 2U) << "a store is to begin with the next plan";
-  o.connector->spoiled(o.d.view(1), 4);
-  EXPECT_EQ(o.connector->counters().num_failed_stores, 3U);
-  o.apply();
-  o.plan();
-  ASSERT_EQ(o.begun.size(), 0U);
-  o.apply();
-  o.run();
-  EXPECT_EQ(o.num_kept(), 2U) << "decided upon anew, from the first one behind the good ones on";
+  for (const std::uint32_t max_storing_blocks : {0U, 3U}) {
+    OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = max_storing_blocks});
+    o.add(1, 1, 12, 2);
+    o.plan();
+    EXPECT_EQ(o.connector->num_tracked(), 2U) << "a store is to begin with the next plan";
+    o.connector->spoiled(o.d.view(1), 4);
+    EXPECT_EQ(o.connector->counters().num_failed_stores, 3U);
+    o.apply();
+    o.plan();
+    ASSERT_EQ(o.begun.size(), 0U);
+    o.apply();
+    EXPECT_EQ(o.connector->counters().num_held_back, 0U) << "none of them is on its way";
+    o.run();
+    EXPECT_EQ(o.num_kept(), 2U) << "decided upon anew, from the first one behind the good ones on";
+  }
 }
 
 TEST(OffloadConnector, ABlockIsFoundWhenItsStoreIsOver) {

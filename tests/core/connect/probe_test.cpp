@@ -94,6 +94,28 @@ INSTANTIATE_TEST_SUITE_P(Tiers, ProbeTest,
                                          ProbePlay{"large", {0}, "s3fifo", 0, 4000}),
                          [](const auto& play) { return std::string(play.param.name); });
 
+TEST(Probe, AConnectorIsToldWhoAsks) {
+  class Peeked final : public Connector {
+   public:
+    ExternalMatch match(const RequestView& /*request*/, std::uint32_t /*num_local*/) override { return {}; }
+    bool peek(const RequestView& request, std::uint32_t /*num_local*/, std::vector<TierMatch>& /*matches*/) override {
+      asked.push_back(request.id.value);
+      return true;
+    }
+    void allocated(const RequestView& /*request*/, GroupBlocks /*blocks*/, std::uint32_t /*num_external*/) override {}
+    bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return false; }
+    void planned(const StepPlan& /*plan*/) override {}
+    void step_output() override {}
+    bool reset() override { return true; }
+    Ids asked;
+  };
+  Peeked connector;
+  const auto core = Core::create(sync_config(), {.connector = &connector}).value();
+  const Tokens prompt = CoreDriver::prompt(1, 17);
+  for (const std::uint64_t id : {7U, 3U}) EXPECT_TRUE(core->probe(CoreDriver::request(id, prompt, 1)).value().is_external_known);
+  EXPECT_EQ(connector.asked, Ids({7, 3}));
+}
+
 TEST(Probe, WhatIsBeingLoadedForOthersCountsAsThere) {
   OffloadDriver o({.cpu_bytes_to_use = 32}, recompute_config());
   o.add(1, 1, 17, 1);

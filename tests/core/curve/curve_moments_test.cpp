@@ -129,6 +129,24 @@ TEST(CurveMoments, WhatTheCacheHasForgottenIsFoundAtNoSize) {
   EXPECT_EQ(f.needed().size(), 8U) << "nothing of what could not be loaded";
 }
 
+// Of a name that the cache had, and that the sample therefore knows.
+TEST(CurveMoments, WhatWasFoundAndThenForgottenIsFoundNoMore) {
+  ScriptedConnector connector;
+  CoreConfig config = test::sync_config();
+  config.kv_load_failure = KvLoadFailurePolicy::fail;
+  Followed f(config, &connector);
+  const Tokens prompt = CoreDriver::prompt(1, 14);
+  f.run(1, prompt);
+  f.d.add(CoreDriver::request(2, prompt, 9));
+  f.d.plan();
+  ASSERT_EQ(f.needed(), (Sizes{1, 2, 3}));
+  const std::vector<BlockId> invalid = {f.d.blocks(2)[1]};
+  f.d.apply({}, {.step = {}, .has_connector_output = true, .invalid_blocks = invalid});
+  ASSERT_FALSE(f.d.known(2));
+  f.run(3, prompt);
+  EXPECT_EQ(f.needed().size(), 4U) << "its first block is left";
+}
+
 TEST(CurveMoments, WhoDoesNotReadTheCacheAsksForNothing) {
   Followed f(test::sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 17);

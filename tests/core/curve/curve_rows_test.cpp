@@ -24,6 +24,37 @@ CurveCounts some_counts() {
           .hit_tokens = {100.0, 150.0, 280.0, 400.0, 600.0}};
 }
 
+// Sizes by half octaves, from an eighth to sixteen times, and those that were asked for.
+TEST(CurveOptions, AreOfTheGroupsAndOfSizesAroundTheCachesOwn) {
+  CoreConfig config;
+  config.block_size = 4;
+  config.scheduler.max_model_len = 100;
+  config.kv.num_blocks = 65;
+  const auto add_group = [&](std::uint32_t block_size) {
+    FullAttentionSpec spec;
+    spec.block_size = block_size;
+    config.kv.groups.push_back({.layer_names = {"layer"}, .spec = spec, .layer_specs = {}});
+  };
+  add_group(4);
+  CurveOptions options = CurveOptions::of(config);
+  EXPECT_EQ(options.num_blocks, 64U) << "without the null block";
+  EXPECT_EQ(options.block_size, 4U);
+  EXPECT_EQ(options.hash_block_size, 4U);
+  EXPECT_EQ(options.pool_blocks_per_block, 1.0);
+  EXPECT_EQ(options.max_tracked, 131072U);
+  EXPECT_EQ(options.sizes, (std::vector<std::uint64_t>{8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 724, 1024}));
+  add_group(8);
+  add_group(100);  // a state of a whole sequence
+  add_group(10);   // no whole number of names
+  config.kv.num_blocks = 5;
+  options = CurveOptions::of(config, 7, {3, 2000});
+  EXPECT_EQ(options.block_size, 8U);
+  EXPECT_EQ(options.hash_block_size, 4U);
+  EXPECT_EQ(options.pool_blocks_per_block, 3.0) << "two of the first group, and one of the second";
+  EXPECT_EQ(options.max_tracked, 7U);
+  EXPECT_EQ(options.sizes, (std::vector<std::uint64_t>{1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 2000}));
+}
+
 TEST(CurveRows, AtItsOwnSizeIsWhatWasMeasuredAndElsewhereTheDifference) {
   const std::vector<CurveRow> rows = curve_rows(some_curve(), some_counts(), {.block_bytes = 7, .prefill_tokens_per_s = 50.0});
   ASSERT_EQ(rows.size(), 5U);

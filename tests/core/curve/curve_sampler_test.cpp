@@ -365,22 +365,24 @@ TEST(CurveSampler, BetweenTwoSizesIsALine) {
 }
 
 TEST(CurveSampler, OldCountsAreHalved) {
-  const CoreConfig config = small_config(100);
-  CurveOptions options = exact(config);
-  options.halve_after_s = 60.0;
-  CurveSampler sampler(options);
-  Harness harness(config, {.events = &sampler});
-  harness.check_outputs = false;
-  sampler.follow(*harness.core);
-  const std::vector<TokenId> prompt(20, 7);
-  harness.add(1, prompt, 2);
-  harness.run_to_end();
-  harness.now = 61.0;
-  harness.add(2, prompt, 2);
-  harness.run_to_end();
-  EXPECT_EQ(sampler.curve().all.num_requests, 1.5);
-  EXPECT_EQ(sampler.curve().all.query_tokens, 30.0);
-  EXPECT_EQ(sampler.curve().seconds, 30.5);
+  for (const double halve_after_s : {60.0, 0.5}) {
+    const CoreConfig config = small_config(100);
+    CurveOptions options = exact(config);
+    options.halve_after_s = halve_after_s;
+    CurveSampler sampler(options);
+    Harness harness(config, {.events = &sampler});
+    harness.check_outputs = false;
+    sampler.follow(*harness.core);
+    const std::vector<TokenId> prompt(20, 7);
+    harness.add(1, prompt, 2);
+    harness.run_to_end();
+    harness.now = 61.0;
+    harness.add(2, prompt, 2);
+    harness.run_to_end();
+    EXPECT_EQ(sampler.curve().all.num_requests, 1.5);
+    EXPECT_EQ(sampler.curve().all.query_tokens, 30.0);
+    EXPECT_EQ(sampler.curve().seconds, 30.5);
+  }
 }
 
 }  // namespace

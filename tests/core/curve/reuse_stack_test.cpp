@@ -90,7 +90,7 @@ TEST(ReuseStack, ForgetsWhatNoSizeWouldHave) {
   for (std::uint64_t i = 0; i < 5000; ++i) stack.release(key_of(i));
   EXPECT_EQ(stack.rate(), 1.0) << "names that no size would have make room";
   EXPECT_EQ(stack.find(key_of(4999 - kDepth)).num_after, kDepth);
-  EXPECT_EQ(stack.find(key_of(4999 - kDepth - 2)).state, ReuseStack::State::unknown);
+  EXPECT_EQ(stack.find(key_of(4999 - kDepth - 1)).state, ReuseStack::State::unknown);
 }
 
 TEST(ReuseStack, HalvesItsRateWhereNamesGetTooManyAndStillEstimatesDistances) {
@@ -119,6 +119,8 @@ TEST(ReuseStack, HalvesItsRateWhereNamesGetTooManyAndStillEstimatesDistances) {
 }
 
 TEST(ReuseStack, TheDefaultTakesAFewMiBAndTheLargestStaysBelow32) {
+  // Names, buckets (a power of two), slots (twice the names, in groups of 256) with a bit for each, and a number for each group.
+  EXPECT_EQ(ReuseStack(300, 1e9, 1.0).num_bytes(), std::uint64_t{300} * 16 + 512 * 4 + 768 * 4 + 768 / 8 + 3 * 4);
   EXPECT_LE(ReuseStack(131072, 1e9, 1.0).num_bytes(), std::uint64_t{131072} * 33);
   EXPECT_LE(ReuseStack(1'000'000, 1e9, 1.0).num_bytes(), std::uint64_t{32} << 20U);
 }

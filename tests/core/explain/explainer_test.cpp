@@ -74,6 +74,10 @@ TEST(Explainer, WhoComesWhileTheBatchIsFullWaitsForASlotBehindNobody) {
   EXPECT_EQ(facts.admitted_s, 5.0);
   EXPECT_EQ(Explained::seconds(facts.waits, EventCause::none), 1.0);
   EXPECT_EQ(Explained::seconds(facts.waits, EventCause::no_slot), 2.0);
+  ASSERT_EQ(facts.waits.size(), 2U);
+  EXPECT_EQ(facts.waits[0].cause, EventCause::no_slot);
+  EXPECT_EQ(facts.waits[0].num_steps, 1U);
+  EXPECT_EQ(facts.waits[1].num_steps, 0U) << "until a step began";
   EXPECT_EQ(facts.behind, RequestId{});
 }
 
@@ -256,6 +260,41 @@ TEST(Explainer, SaysForWhatOneWaitsNow) {
   const EventCause cause = e.explainer.waits_for(RequestId{2});
   EXPECT_NE(cause, EventCause::none);
   EXPECT_GT(Explained::seconds(facts.waits, cause), 0.0);
+}
+
+TEST(Explainer, OfManyPreemptionsTheFirstAreKeptAndAllAreCounted) {
+  Explained e(sync_config());
+  e.driver.add(1, 8, 9);
+  e.driver.plan();
+  const std::size_t most = RequestExplanation::kMaxPreemptionFacts;
+  for (std::uint32_t i = 0; i < most + 4; ++i)
+    e.explainer.on_event({.what = EventKind::preempted, .cause = EventCause::lack_of_blocks, .owner = RequestId{1}, .amount = i});
+  const RequestExplanation facts = e.of(1);
+  EXPECT_EQ(facts.num_preemptions, most + 4);
+  ASSERT_EQ(facts.preemptions.size(), most);
+  for (std::uint32_t i = 0; i < most; ++i) EXPECT_EQ(facts.preemptions[i].num_missing_blocks, i);
+}
+
+// What is found or missed as one is a block of the group that has the largest, but for states of whole sequences.
+TEST(Explainer, OfSeveralGroupsTheLargestBlockIsExplained) {
+  CoreConfig config = sync_config(41);
+  EXPECT_EQ(ExplainOptions::of(config).block_size, kBlockSize);
+  const auto with = [&](std::uint32_t block_size) {
+    CoreConfig more = config;
+    FullAttentionSpec spec;
+    spec.block_size = block_size;
+    more.kv.groups.push_back({.layer_names = {"more"}, .spec = spec, .layer_specs = {}});
+    return ExplainOptions::of(more, 7);
+  };
+  EXPECT_EQ(with(8).block_size, 8U);
+  EXPECT_EQ(with(8).hash_block_size, kBlockSize);
+  EXPECT_EQ(with(8).num_ended, 7U);
+  EXPECT_EQ(with(8).num_blocks, 41U + 65536U);
+  EXPECT_EQ(with(10).block_size, kBlockSize) << "no whole number of names";
+  EXPECT_EQ(with(96).block_size, 96U);
+  EXPECT_EQ(with(100).block_size, kBlockSize) << "as long as a request may be";
+  config.kv.num_blocks = 70000;
+  EXPECT_EQ(ExplainOptions::of(config).num_blocks, 140000U);
 }
 
 TEST(Explainer, FindsRequestsByTheirNamesWhereverTheyAre) {

@@ -193,6 +193,22 @@ TEST(DecisionDigest, IsTheSameInEachBuild) {
   outcome.finished_sets = sets;
   EXPECT_EQ(digest_of(outcome), 341806553454301413U);
   EXPECT_EQ(digest_of(outcome, false), 6103570430612169672U);
+  // What is said by single bits, and by halves of a number.
+  parts.scheduled[0].pools = parts.scheduled[1].samples = parts.scheduled[1].send_all_tokens = true;
+  parts.scheduled[0].kind = ScheduledKind::fresh;
+  parts.scheduled[1].kind = ScheduledKind::resumed;
+  parts.scheduled[1].num_output_tokens = 6;
+  parts.transfers[0].group = parts.deltas[0].group = parts.copies[0].group = 1;
+  parts.transfers[0].tier = 2;
+  plan.has_structured_output = true;
+  EXPECT_EQ(digest_of(plan), 1577217884994900952U);
+  updates[0].finished = updates[0].session_waits = true;
+  updates[0].status = RequestStatus::finished_error;
+  updates[0].reason = FinishReason::abort;
+  updates[0].client_index = 2;
+  updates[0].num_cached_tokens = 5;
+  updates[0].num_external_computed_tokens = 7;
+  EXPECT_EQ(digest_of(outcome), 12410586348946565408U);
 }
 
 }  // namespace

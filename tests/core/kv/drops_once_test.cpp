@@ -124,6 +124,19 @@ TEST(DropsOnce, EachKindDropsItsBlockWhereTheHitEnds) {
   EXPECT_GT(num_short, rounds_of(1500) / 5);
 }
 
+// A name for each token, so that the names of a text end within a block.
+TEST(DropsOnce, ABlockIsLookedForOnlyWhereAllOfItsTokensHaveNames) {
+  KvCacheOptions options = test::options_of(1);
+  options.use_eagle = options.eagle_drops_once = true;
+  KvCacheManager kv(test::config_of(16, {test::full(), test::window(4)}), options);
+  TestRequest first("ABCDEFGHIJKL", 1);
+  ASSERT_EQ(kv.allocate_slots(first.view(), {.num_new_tokens = 12}), 0U);
+  for (const auto& [text, num_tokens] : {std::pair("ABCDEFG", 0U), std::pair("ABCDEFGH", 4U), std::pair("ABCDEFGHIJK", 4U)}) {
+    TestRequest request(text, 1);
+    EXPECT_EQ(kv.find_prefix(request.view()).num_tokens, num_tokens) << text;
+  }
+}
+
 TEST(LeftFree, CountsOnlyWhereSomethingIsTaken) {
   KvCacheManager kv(test::config_of(4, {test::full()}), test::options_of());
   TestRequest request("ABCDEFGHI", 4);

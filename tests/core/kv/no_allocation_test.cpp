@@ -68,6 +68,26 @@ TEST(NoAllocation, FollowingBlocks) {
             0U);
 }
 
+TEST(NoAllocation, GivingBlocksBackLater) {
+  KvCacheManager kv(test::config_of(64, {test::full(), test::window(9)}), test::options_of());
+  test::TestRequest first("ABCDEFGH", 4), second("abcd", 4);
+  std::uint64_t now = 0, num_allocations = 0;
+  const auto round = [&] {
+    ASSERT_EQ(kv.allocate_slots(first.view(), {.num_new_tokens = 8}), 0U);
+    ASSERT_EQ(kv.allocate_slots(second.view(), {.num_new_tokens = 4}), 0U);
+    num_allocations += allocations_of([&] {
+      kv.free_later(first.blocks, now + 1);
+      kv.free_later(second.blocks, now + 2);
+      for (int i = 0; i < 2; ++i) kv.free_due(++now);
+    });
+  };
+  for (int i = 0; i < 3; ++i) round();
+  num_allocations = 0;
+  for (int i = 0; i < 200; ++i) round();
+  EXPECT_EQ(num_allocations, 0U);
+  EXPECT_EQ(kv.pool().num_free_blocks(), 63U);
+}
+
 TEST(NoAllocation, DecodingSteps) {
   KvCacheOptions options = test::options_of();
   options.max_model_len = 4096;

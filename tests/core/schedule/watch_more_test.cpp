@@ -86,6 +86,30 @@ TEST(WatchMore, EachRequestIsAsItsViewSays) {
   EXPECT_TRUE(has_preempted);
 }
 
+// 2 computes a block that 1 has computed, and 3 finds that of 1, with what 2 has behind its own.
+TEST(WatchMore, BeforeABlockThatHasAnOwnerNoOtherIsLookedFor) {
+  CoreDriver d(sync_config());
+  const Tokens longer = CoreDriver::prompt(1, 9);
+  d.add(CoreDriver::request(1, Tokens(longer.begin(), longer.begin() + 5), 9));
+  NewRequest unread = CoreDriver::request(2, longer, 9);
+  unread.skip_reading_prefix_cache = true;
+  d.add(unread);
+  d.step();
+  const BlockId first = d.blocks(1).at(0);
+  d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+  d.add(CoreDriver::request(3, longer, 9));
+  d.step();
+  const std::vector<BlockId> of_2 = d.blocks(2), of_3 = d.blocks(3);
+  ASSERT_EQ(of_3.at(0), first);
+  ASSERT_EQ(of_3.at(1), of_2.at(1));
+  ASSERT_NE(of_2.at(0), first);
+  WatchFrame frame;
+  d.core->watch(frame);
+  for (const BlockId block : of_2) EXPECT_EQ(frame.blocks[block.value].owner, 2U);
+  EXPECT_EQ(frame.blocks[of_3.at(2).value].owner, 3U);
+  EXPECT_EQ(frame.blocks[first.value].owner, WatchedBlock::kNobody) << "the one that it was shared with has ended";
+}
+
 TEST(WatchMore, ABlockWhoseNameIsForgottenIsCachedNoMore) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};

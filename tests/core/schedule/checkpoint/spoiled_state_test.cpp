@@ -29,6 +29,8 @@ TEST(SpoiledState, IsRefusedByTheRuleThatItBreaks) {
       {"counts of tokens are small", [](Core::State&, Request& r) { r.num_output_placeholders = kTooMany; }},
       {"counts of tokens are small", [](Core::State&, Request& r) { r.num_output_placeholders = -kTooMany; }},
       {"a slot is one of the batch", [](Core::State&, Request& r) { r.slot = Slot{8}; }},
+      {"a slot is one of the batch", [](Core::State& s, Request&) { s.slots.free_.back() = Slot{8}; }},
+      {"a slot is one of the batch", [](Core::State& s, Request&) { s.slots.released_.push_back(Slot{8}); }},
       {"holders are known", [](Core::State&, Request& r) { r.holders = 4; }},
       {"a request was in plans that were made", [](Core::State& s, Request& r) { r.last_step = s.plans.next_step(); }},
       {"a connector was asked for plans that were made", [](Core::State& s, Request& r) { r.asked_early = s.plans.next_step(); }},
@@ -54,6 +56,23 @@ TEST(SpoiledState, IsRefusedByTheRuleThatItBreaks) {
     EXPECT_EQ(restored.error().field, "checkpoint");
     EXPECT_NE(restored.error().to_string().find(spoilings[i].rule), std::string::npos) << i << ": " << restored.error().to_string();
   }
+}
+
+TEST(SpoiledState, InputsOfAPlanAreTheRequests) {
+  CoreConfig config = test::sync_config();
+  config.encoder.max_encoder_tokens = config.encoder.encoder_cache_size = 16;
+  CoreDriver d(config);
+  const test::Tokens prompt = CoreDriver::prompt(1, 8);
+  const std::vector<MultimodalFeature> items = {{"image", PlaceholderRange(1, 2)}};
+  NewRequest request = CoreDriver::request(1, prompt, 4);
+  request.multimodal = items;
+  d.add(request);
+  ASSERT_EQ(d.plan().scheduled[0].encoder_inputs.size(), 1U);
+  ASSERT_TRUE(Core::restore(config, {}, d.core->checkpoint()).has_value());
+  d.core->state_->table.find_any(RequestId{1})->features.clear();
+  const auto restored = Core::restore(config, {}, d.core->checkpoint());
+  ASSERT_FALSE(restored.has_value());
+  EXPECT_NE(restored.error().to_string().find("inputs are the request's"), std::string::npos) << restored.error().to_string();
 }
 
 // Blocks that a step under way may write to still.

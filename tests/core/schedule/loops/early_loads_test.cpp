@@ -148,6 +148,21 @@ TEST(EarlyLoads, ThereIsRoomForAllThatGoBefore) {
   }
 }
 
+// 1 computes its prompt of eleven blocks by and by and wants one more, two stay free, and 2 wants six or seven.
+TEST(EarlyLoads, ThereIsRoomForTheRestOfAPromptThatRuns) {
+  for (const std::uint32_t num_tokens : {24U, 25U}) {
+    CoreConfig config = early_config();
+    config.scheduler.max_num_batched_tokens = 8;
+    EarlyDriver e(config);
+    e.tier.tokens[2] = 20;
+    e.d.add(1, 41, 1);
+    e.d.add(2, num_tokens, 1);
+    for (int i = 0; i < 3; ++i) e.step();
+    EXPECT_EQ(e.tier.asked, Ids({1, 2}));
+    EXPECT_EQ(e.tier.loaded, num_tokens == 24 ? Ids({2}) : Ids());
+  }
+}
+
 TEST(EarlyLoads, WhatHasComeGivesWayToARunningRequest) {
   EarlyDriver e(early_config());
   e.tier.tokens[2] = 40;

@@ -83,6 +83,22 @@ TEST(NewerLoads, OneThatIsAwaitedBeginsOnlyBesideWhatPromptsStillNeed) {
   }
 }
 
+// Of its eight blocks the other one had two, and has none.
+TEST(NewerLoads, WhoGaveWayIsLeftNoRoomUntilItRunsAgain) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{2}] = {.num_tokens = 16, .load_async = true};
+  CoreConfig config = deciding(kNewer, priority_config(11));
+  config.scheduler.long_prefill_token_threshold = 8;
+  config.scheduler.reserve_full_isl = false;
+  CoreDriver d(config, {.connector = &connector});
+  d.add_with_priority(1, 32, 5, 1.0, 1);
+  d.step();
+  ASSERT_TRUE(d.core->reset_prefix_cache(true, false).value());
+  d.add_with_priority(2, 18, 0, 2.0);
+  d.step();
+  EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_remote_kv);
+}
+
 TEST(NewerLoads, AStepWithDraftsIsLeftRoomToo) {
   for (const std::uint32_t num_blocks : {9U, 10U}) {
     ScriptedConnector connector;
@@ -211,6 +227,20 @@ TEST(NewerLoads, AllGroupsTakeTheirHitsBeforeAnyTakesBlocksForALoad) {
   d.step();
   EXPECT_EQ(blocks_of(d, 3, 0), (Ids{1, 3}));
   EXPECT_EQ(blocks_of(d, 3, 1), (Ids{2, 4})) << "in 0.19.0 the first group takes what the second has found";
+}
+
+// A window of two tokens sees one that is loaded, in the second block.
+TEST(OlderLoads, TheBlockOfTheOneLoadedTokenThatAWindowSeesIsTakenBeforeThoseOfTokensThatRun) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
+  CoreConfig config = deciding(kOlder);
+  config.kv.groups = cache_groups_of({0, 2});
+  CoreDriver d(config, {.connector = &connector});
+  d.add(1, 10, 4);
+  d.plan();
+  EXPECT_EQ(blocks_of(d, 1, 0), (Ids{1, 2, 4}));
+  EXPECT_EQ(blocks_of(d, 1, 1), (Ids{0, 3, 5}));
+  d.apply();
 }
 
 TEST(NewerLoads, WhatAWindowHasPassedWithinABlockTakesNone) {

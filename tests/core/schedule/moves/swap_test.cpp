@@ -148,6 +148,29 @@ TEST(Swap, ATokenInFlightIsKept) {
   EXPECT_EQ(d.core->counters().num_swapped_in_tokens, 7U);
 }
 
+// It has filled two blocks, and two are free.
+TEST(Swap, ItComesBackWhereItsNextTokenHasABlockToo) {
+  CoreConfig config = swap_config(6);
+  config.scheduler.reserve_full_isl = false;
+  CoreDriver d(config);
+  d.add(1, 8, 4);
+  d.add(2, 8, 4);
+  d.step();
+  d.plan();
+  ASSERT_EQ(d.view(2).num_computed_tokens, 8U);
+  ASSERT_EQ(d.view(2).status, RequestStatus::preempted);
+  apply_with(d, {0});
+  for (int i = 0; i < 2; ++i) {
+    d.plan();
+    EXPECT_EQ(d.snapshot().free_blocks.size(), 2U);
+    EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
+    d.apply();
+  }
+  ASSERT_FALSE(d.known(1));
+  d.plan();
+  EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_remote_kv);
+}
+
 TEST(Swap, WithoutAPlaceForAllItIsComputedAgain) {
   SwapEvents events;
   CoreDriver d(swap_config(5, 1), {.events = &events});

@@ -117,6 +117,15 @@ TEST(Drafts, StatsCountDraftsAndAcceptedPositions) {
   EXPECT_FALSE(d.step().stats->spec_decoding) << "no drafts, no count";
 }
 
+TEST(Drafts, WhatAnOutcomeHasToldOfDraftsIsNotToldAgain) {
+  CoreDriver d(speculating());
+  d.add(1, 5, 20);
+  d.step();
+  set_drafts(d, 1, {50, 51, 52});
+  ASSERT_TRUE(d.step().stats->spec_decoding);
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(d.core->make_stats()->spec_decoding) << i;
+}
+
 TEST(Drafts, Trap29ThoseOfPrefillChunksAndStrangersAreDropped) {
   CoreConfig config = speculating();
   config.scheduler.max_num_batched_tokens = 8;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
+#include "core/schedule/requests/forking.h"
 #include "support/scripted_connector.h"
 
 namespace quire::test {
@@ -104,6 +105,19 @@ TEST(BegunAnew, TokensInFlightAreNobodysAndNoPlaceholderStays) {
   for (int i = 0; i < 60 && d.core->has_work(); ++i) d.step();
   EXPECT_FALSE(d.core->has_work());
   EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+TEST(BegunAnew, WhereNoOtherTokenIsInFlightTheNextOneCounts) {
+  ScriptedConnector connector;
+  CoreDriver d(cured(async_config()), {.connector = &connector});
+  d.add(1, 6, 20);
+  d.step();
+  d.plan();
+  const std::vector<BlockId> bad = {d.blocks(1).at(0)};
+  EXPECT_TRUE(d.apply({}, not_loaded(bad)).updates.empty());
+  ASSERT_EQ(d.view(1).status, RequestStatus::preempted);
+  EXPECT_EQ(d.step().updates.size(), 1U);
+  EXPECT_EQ(d.outputs(1).size(), 2U);
 }
 
 // One token is in flight for the victim: it waits for that, and then goes on.
@@ -209,6 +223,41 @@ TEST(BegunAnew, AForkThatWaitsForInputGivesUpItsShare) {
   d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
   d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
   EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+TEST(BegunAnew, AForkThatHasNotRunGivesUpItsShare) {
+  ScriptedConnector connector;
+  CoreDriver d(cured(), {.connector = &connector});
+  d.add(1, 14, 20);
+  d.step();
+  d.plan();
+  must_fork(d, 1, 2);
+  ASSERT_EQ(d.blocks(2).size(), 4U);
+  const std::vector<BlockId> bad = {d.blocks(1).at(1)};
+  d.apply({}, not_loaded(bad));
+  EXPECT_TRUE(d.blocks(2).empty());
+  EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
+  d.plan();
+  EXPECT_EQ(d.scheduled(2), 3U) << "it is looked up, and finds what the other one computes again";
+  d.apply();
+}
+
+// Of a load that failed in part and is under way still.
+TEST(FailedLoads, WhoEndsMeanwhileIsNotAmongThoseThatReceiveWhatIsLeft) {
+  ScriptedConnector connector;
+  connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
+  connector.keeps_blocks.insert(RequestId{1});
+  CoreConfig config = sync_config();
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  CoreDriver d(config, {.connector = &connector});
+  d.add(1, 14, 2);
+  d.plan();
+  const std::vector<BlockId> bad = {d.blocks(1).at(1)};
+  d.apply({}, not_loaded(bad));
+  EXPECT_EQ(values(d.snapshot().failed_receiving), Ids{1});
+  d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
+  EXPECT_TRUE(d.known(1)) << "its blocks are in transfer";
+  EXPECT_TRUE(d.snapshot().failed_receiving.empty());
 }
 
 // A host that cannot say which blocks failed says whose.

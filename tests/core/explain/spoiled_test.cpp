@@ -1,0 +1,79 @@
+// What no core tells an explainer, and memories of blocks that disagree with themselves.
+#include <gtest/gtest.h>
+
+#include "core/explain/block_memory.h"
+#include "core/explain/misses.h"
+#include "core/schedule/core_driver.h"
+#include "quire/lab/explain.h"
+
+namespace quire {
+namespace {
+
+using test::CoreDriver;
+using test::sync_config;
+
+TEST(SpoiledExplainDeathTest, OfANameIsKnownWhoHoldsIt) {
+  EXPECT_DEATH(BlockMemory(0, 4), "there is room for a name");
+  BlockMemory memory(1, 4);
+  memory.stored(7, 0, {});
+  const BlockStory other;
+  EXPECT_DEATH((void)memory.tokens_of(other), "a story of this memory");
+  EXPECT_DEATH(memory.note_loss(0, Loss::evicted, {}), "a name is lost with the last block that has it");
+  memory.lost(7, Loss::evicted, {});
+  EXPECT_DEATH(
+      {
+        memory.stories_[0].num_copies = 1;
+        memory.stored(8, 0, {});
+      },
+      "only what no block holds makes room");
+  EXPECT_DEATH(
+      {
+        memory.buckets_.assign(memory.buckets_.size(), BlockMemory::kNone);
+        memory.forget(0);
+      },
+      "a name is in the chain of its bucket");
+}
+
+TEST(SpoiledExplainDeathTest, AnExplainerFollowsOneCoreWithWholeNames) {
+  const CoreConfig config = sync_config();
+  for (const auto& [block_size, hash_block_size] : {std::pair(0U, 4U), std::pair(4U, 0U), std::pair(4U, 3U)}) {
+    ExplainOptions options = ExplainOptions::of(config);
+    options.block_size = block_size;
+    options.hash_block_size = hash_block_size;
+    EXPECT_DEATH(Explainer{options}, "blocks have whole names");
+  }
+  Explainer explainer(ExplainOptions::of(config));
+  EXPECT_DEATH(explainer.on_event({.what = EventKind::queued, .owner = RequestId{1}}), "it follows a core");
+  CoreDriver d(config, {.events = &explainer});
+  explainer.follow(*d.core);
+  EXPECT_DEATH(explainer.follow(*d.core), "it follows one core");
+}
+
+TEST(SpoiledExplain, OfARequestThatTheCoreDoesNotKnowNothingIsKept) {
+  const CoreConfig config = sync_config();
+  Explainer explainer(ExplainOptions::of(config));
+  CoreDriver d(config, {.events = &explainer});
+  explainer.follow(*d.core);
+  explainer.on_event({.what = EventKind::queued, .owner = RequestId{7}});
+  EXPECT_FALSE(explainer.explain(RequestId{7}, 0.0).has_value());
+  explainer.on_event({.what = EventKind::ended, .owner = RequestId{7}});
+  EXPECT_FALSE(explainer.explain(RequestId{7}, 0.0).has_value());
+}
+
+TEST(SpoiledExplainDeathTest, AnAdmissionAddsUpAndAPreemptionHasACause) {
+  const CoreConfig config = sync_config();
+  Explainer explainer(ExplainOptions::of(config));
+  CoreDriver d(config, {.events = &explainer});
+  explainer.follow(*d.core);
+  d.add(1, 8, 20);
+  EXPECT_DEATH(explainer.on_event({.what = EventKind::preempted, .owner = RequestId{1}}), "a preemption has a cause");
+  EXPECT_DEATH(explainer.on_event({.what = EventKind::admitted, .owner = RequestId{1}, .amount = 9, .total = 8}),
+               "no more is there than was asked for");
+  const BlockMemory memory(4, 4);
+  RequestExplanation facts;
+  facts.num_missed = 1;
+  EXPECT_DEATH(explain_admission(d.view(1), {}, 0, 8, memory, ExplainOptions::of(config), facts), "a request is explained once");
+}
+
+}  // namespace
+}  // namespace quire
