@@ -217,7 +217,7 @@ class EngineConfig:
 
     @property
     def max_cpu_loras(self) -> int:
-        """Adapters in memory; 0: as many as max_loras."""
+        """Adapters in memory; 0: max_loras, the modules or 4, whichever is most."""
 
     @max_cpu_loras.setter
     def max_cpu_loras(self, arg: int, /) -> None: ...
