@@ -179,6 +179,12 @@ TEST(Agent, LearnsAGapOnlyBetweenAnEndWithATool_AndTheNextArrival) {
   EXPECT_EQ(agent.tools.mean_s("ls"), std::nullopt) << "only the last end counts";
 }
 
+TEST(Agent, OfAToolThatWasNeverSeenNothingIsTooLong) {
+  Agent agent({.pin_s = 2.0, .longest_tool_s = 0.25});
+  Job& job = agent.jobs.acquire("a");
+  EXPECT_EQ(agent.ended(job, "ls", 1.0), 2.0);
+}
+
 TEST(Agent, KeepsBlocksForAToolUnlessItTakesTooLongInTheMean) {
   Agent agent({});
   Job& job = agent.jobs.acquire("job");

@@ -262,6 +262,25 @@ TEST(Explainer, SaysForWhatOneWaitsNow) {
   EXPECT_GT(Explained::seconds(facts.waits, cause), 0.0);
 }
 
+TEST(Explainer, NamesWhoHasEndedSince) {
+  Explained e(sync_config());
+  for (const std::uint64_t id : {1U, 2U}) {
+    const Tokens prompt = CoreDriver::prompt(id, 5);
+    NewRequest request = CoreDriver::request(id, prompt, id == 1 ? 1 : 9);
+    request.name = id == 1 ? "one" : "two";
+    e.driver.add(request);
+  }
+  e.driver.plan();
+  e.explainer.on_event(
+      {.what = EventKind::preempted, .cause = EventCause::lack_of_blocks, .owner = RequestId{2}, .beneficiary = RequestId{1}});
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(e.of(2).preemptions.size(), 1U);
+    EXPECT_EQ(e.of(2).preemptions[0].by_name, "one");
+    if (i == 0) e.driver.apply();
+    EXPECT_FALSE(e.driver.known(1));
+  }
+}
+
 TEST(Explainer, OfManyPreemptionsTheFirstAreKeptAndAllAreCounted) {
   Explained e(sync_config());
   e.driver.add(1, 8, 9);

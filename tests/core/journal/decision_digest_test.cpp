@@ -209,6 +209,8 @@ TEST(DecisionDigest, IsTheSameInEachBuild) {
   updates[0].num_cached_tokens = 5;
   updates[0].num_external_computed_tokens = 7;
   EXPECT_EQ(digest_of(outcome), 12410586348946565408U);
+  updates[0].finished = false;
+  EXPECT_EQ(digest_of(outcome), 13687181821859085630U);
 }
 
 }  // namespace

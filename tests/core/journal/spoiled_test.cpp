@@ -5,6 +5,7 @@
 
 #include "core/journal/answer_queue.h"
 #include "core/journal/pseudonyms.h"
+#include "core/schedule/core_driver.h"
 #include "quire/journal.h"
 #include "quire/seam_record.h"
 #include "support/scripted_connector.h"
@@ -45,6 +46,12 @@ TEST(SpoiledJournalDeathTest, OnlyACoreHasACheckpoint) {
   const JournalRecorder recorder({}, [](std::span<const std::uint8_t>) {});
   EXPECT_FALSE(recorder.can_checkpoint());
   EXPECT_DEATH((void)recorder.checkpoint(), "a core was made with the recorder's seams");
+  const auto core = Core::create(test::sync_config(), recorder.seams()).value();
+  EXPECT_TRUE(recorder.can_checkpoint());
+  ASSERT_TRUE(core->add({.id = RequestId{1}, .prompt = std::vector<TokenId>{1, 2}}).has_value());
+  EXPECT_TRUE(recorder.can_checkpoint());
+  (void)core->schedule();
+  EXPECT_FALSE(recorder.can_checkpoint()) << "a plan is outstanding";
 }
 
 }  // namespace

@@ -21,6 +21,14 @@ std::vector<std::string> freed(EncoderCache& cache) {
   return {identifiers.begin(), identifiers.end()};
 }
 
+// As Python 3.11 says of such a set: all of them want one slot, so ten lie side by side, and the others are sent elsewhere.
+TEST(SmallIntSetOrder, NumbersThatCollideAreOrderedAsCPythonOrdersThem) {
+  std::vector<std::uint32_t> numbers;
+  for (std::uint32_t i = 0; i < 15; ++i) numbers.push_back(3 + 128 * i);
+  SmallIntSetOrder().apply(numbers);
+  EXPECT_EQ(numbers, (std::vector<std::uint32_t>{1539, 259, 515, 3, 131, 387, 643, 771, 899, 1027, 1155, 1667, 1795, 1283, 1411}));
+}
+
 TEST(PlaceholderRange, CountsTheEmbeddingsOfItsMask) {
   const std::vector<std::uint8_t> mask{0, 1, 0, 1, 1};
   const PlaceholderRange range(2, mask);

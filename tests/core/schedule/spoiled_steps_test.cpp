@@ -270,6 +270,19 @@ TEST(SpoiledPartsDeathTest, UpdatesDoNotMoveTheirTokens) {
       "lists of events are used again one by one");
 }
 
+TEST(SpoiledParts, ListsOfEventsAreUsedAgainFromStepToStep) {
+  Updates updates(2, 0);
+  for (int step = 0; step < 3; ++step) {
+    updates.begin(2);
+    for (const std::size_t num_events : {1U, 2U}) {
+      Request request;
+      request.events.resize(num_events);
+      EXPECT_EQ(updates.report(request, 0, {}).events.size(), num_events);
+    }
+    EXPECT_EQ(updates.events_.size(), 2U) << step;
+  }
+}
+
 TEST(SpoiledPartsDeathTest, NobodyIsToldWhereNobodyAsked) {
   EventStamp stamp(nullptr);
   EXPECT_DEATH(stamp.on_event({}), "wanted\\(\\) is asked first");

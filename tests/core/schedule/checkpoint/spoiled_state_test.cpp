@@ -31,6 +31,7 @@ TEST(SpoiledState, IsRefusedByTheRuleThatItBreaks) {
       {"a slot is one of the batch", [](Core::State&, Request& r) { r.slot = Slot{8}; }},
       {"a slot is one of the batch", [](Core::State& s, Request&) { s.slots.free_.back() = Slot{8}; }},
       {"a slot is one of the batch", [](Core::State& s, Request&) { s.slots.released_.push_back(Slot{8}); }},
+      {"who is gone is there once", [](Core::State& s, Request& r) { s.ended.gone_.push_back(&r); }},
       {"holders are known", [](Core::State&, Request& r) { r.holders = 4; }},
       {"a request was in plans that were made", [](Core::State& s, Request& r) { r.last_step = s.plans.next_step(); }},
       {"a connector was asked for plans that were made", [](Core::State& s, Request& r) { r.asked_early = s.plans.next_step(); }},

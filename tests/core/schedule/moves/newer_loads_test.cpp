@@ -100,18 +100,20 @@ TEST(NewerLoads, WhoGaveWayIsLeftNoRoomUntilItRunsAgain) {
 }
 
 TEST(NewerLoads, AStepWithDraftsIsLeftRoomToo) {
-  for (const std::uint32_t num_blocks : {9U, 10U}) {
+  // With four drafts a step has five tokens, and takes two blocks.
+  for (const auto& [num_drafts, num_blocks, begins] :
+       {std::tuple(3U, 9U, false), std::tuple(3U, 10U, true), std::tuple(4U, 10U, false), std::tuple(4U, 11U, true)}) {
     ScriptedConnector connector;
     connector.matches[RequestId{2}] = {.num_tokens = 16, .load_async = true};
     CoreConfig config = deciding(kNewer, sync_config(num_blocks));
-    config.speculation.num_spec_tokens = 3;
+    config.speculation.num_spec_tokens = num_drafts;
     config.scheduler.reserve_full_isl = false;
     CoreDriver d(config, {.connector = &connector});
     d.add(1, 12, 8);
     d.step();  // its prompt is computed; in the next step it takes its fourth block, and four are to be loaded
     d.add(2, 18, 4);
     d.step();
-    EXPECT_EQ(d.view(2).status, num_blocks == 9 ? RequestStatus::waiting : RequestStatus::waiting_for_remote_kv);
+    EXPECT_EQ(d.view(2).status, begins ? RequestStatus::waiting_for_remote_kv : RequestStatus::waiting) << num_drafts;
   }
 }
 
