@@ -122,8 +122,7 @@ std::string joined(const std::vector<std::string>& names) {
 }
 
 // vLLM's gauge says all by its labels, and its value when that was so.
-void write_adapters(Writer& out, const EngineStats& engine) {
-  const AdapterStats& adapters = *engine.adapters;
+void write_adapters(Writer& out, const AdapterStats& adapters, const EngineStats& engine) {
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
   out.header("vllm:lora_requests_info", "gauge", "LoRA adapters of requests that run and wait.");
   out.value("vllm:lora_requests_info", now.count(),
@@ -192,7 +191,7 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.counter("quire:pressure_preemptions_total", "Requests preempted for the pressure alone (--kv-pressure-preempt).",
               engine.num_pressure_preemptions);
   if (engine.speculation) write_speculation(out, *engine.speculation);
-  if (engine.adapters) write_adapters(out, engine);
+  if (engine.adapters) write_adapters(out, *engine.adapters, engine);
   if (engine.kv_swap) write_swap(out, *engine.kv_swap);
   if (engine.kv_residency) write_residency(out, *engine.kv_residency);
   if (engine.common_prefix_blocks)
