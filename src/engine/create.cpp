@@ -151,8 +151,8 @@ Result<EngineAdapters> make_adapters(const ModelFile& file, const AdapterOptions
   const auto loader = [config = file.config(), rank = options.max_lora_rank](const std::string& folder) {
     return load_adapter(folder, config, rank);
   };
-  const EngineAdapters adapters{.registry = std::make_shared<AdapterRegistry>(options.max_cpu_loras, loader, seams.logger),
-                                .live = std::make_shared<LiveAdapters>()};
+  EngineAdapters adapters{.registry = std::make_shared<AdapterRegistry>(options.max_cpu_loras, loader, seams.logger),
+                          .live = std::make_shared<LiveAdapters>()};
   for (const AdapterModule& module : options.modules) {
     if (auto loaded = adapters.registry->load(module.name, module.path, false); !loaded) {
       loaded.error().field = fmt::format("lora_modules '{}': {}", module.name, loaded.error().field);

@@ -159,12 +159,15 @@ Result<void> AdapterRegistry::read(Lock& lock, const std::string& name, const st
   lock.lock();
   loading_.erase(name);
   loading->is_over = true;
-  if (!loaded) loading->error = loaded.error();
-  ++(loaded ? num_loads_ : num_failures_);
-  if (loaded) put(name, path, *std::move(loaded), dropped);
-  loaded_.notify_all();
-  if (loaded) return {};
-  return std::unexpected(std::move(loaded.error()));
+  loaded_.notify_all();  // they see what follows: the mutex is held
+  if (!loaded) {
+    ++num_failures_;
+    loading->error = loaded.error();
+    return std::unexpected(std::move(loaded.error()));
+  }
+  ++num_loads_;
+  put(name, path, *std::move(loaded), dropped);
+  return {};
 }
 
 void AdapterRegistry::put(const std::string& name, const std::string& path, std::shared_ptr<const Adapter> weights, Dropped& dropped) {
