@@ -99,7 +99,8 @@ Talk talk(TokenId secret, bool tokens) {
   Tokens prompt(14);
   for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = secret + static_cast<TokenId>(i);
   d.add(CoreDriver::request(1, prompt, 30));
-  NewRequest repeating = CoreDriver::request(2, Tokens(prompt.begin(), prompt.begin() + 9), 30);
+  const Tokens some(prompt.begin(), prompt.begin() + 9);
+  NewRequest repeating = CoreDriver::request(2, some, 30);
   repeating.repetition = {.min_pattern_tokens = 1, .max_pattern_tokens = 2, .min_count = 3};
   d.add(repeating);
   const NewRequest session{.id = RequestId{3}, .prompt = prompt, .max_tokens = 2, .resumable = true};

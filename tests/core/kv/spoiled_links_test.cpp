@@ -48,7 +48,8 @@ TEST(SpoiledLinksDeathTest, FreeBlocksKnowTheirNeighboursAndAreCounted) {
 
 TEST(SpoiledLinksDeathTest, NamesOfOneBucketAreAChainAndAreCounted) {
   PrefixIndex index(4);
-  const BlockName name(test::widened(1));
+  const auto hash = test::widened(1);
+  const BlockName name(hash);
   for (const std::uint32_t block : {1U, 2U}) index.insert(name, BlockId{block});
   EXPECT_EQ(index.to_vector().size(), 2U);
   EXPECT_DEATH(
