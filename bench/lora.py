@@ -5,19 +5,15 @@ Output tokens per second of --clients clients: medians, and the geometric mean o
 The adapters are of all linear layers; their values are random, for only their shape takes time. Every answer has --output-tokens tokens.
 """
 
-import concurrent.futures
 import json
 import pathlib
 import random
-import statistics
 import struct
 import sys
 import tempfile
-import time
 
 import machine
-from flags import interval
-from structured import complete
+from turns import compare, tokens_per_second
 
 GGUF_FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
@@ -69,15 +65,6 @@ def write_adapter(folder: pathlib.Path, shape: dict, rank: int, rng: random.Rand
     (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": scale * rank}))
 
 
-def tokens_per_second(port: int, prompts: list, arguments, salt: str, models: list) -> float:
-    bodies = [{"prompt": prompt, "max_tokens": arguments.output_tokens, "temperature": 0, "ignore_eos": True, "cache_salt": salt,
-               "model": models[i % len(models)]} for i, prompt in enumerate(prompts)]  # fmt: skip
-    begin = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(arguments.clients) as clients:
-        list(clients.map(lambda body: complete(port, body), bodies))
-    return len(prompts) * arguments.output_tokens / (time.monotonic() - begin)
-
-
 def main() -> int:
     parser = machine.parser(__doc__, clients=32, adapters=8, rank=16, pairs=8, prompt_tokens=128, output_tokens=64)
     arguments = parser.parse_args()
@@ -94,19 +81,17 @@ def main() -> int:
                    "--max-loras", str(arguments.adapters), "--max-lora-rank", str(arguments.rank),
                    "--lora-modules", *[f"{name}={scratch}/{name}" for name in names]]  # fmt: skip
         sides = {"without": ["base"], "with": names}
-        seen: list = []
+
+        def turn(side: str, pair: int) -> float:
+            prompts = random.Random(pair)
+            bodies = [{"prompt": [prompts.randrange(1000, 40000) for _ in range(arguments.prompt_tokens)], "max_tokens": arguments.output_tokens,
+                       "temperature": 0, "ignore_eos": True, "cache_salt": f"{side}-{pair}", "model": sides[side][i % len(sides[side])]}
+                      for i in range(2 * arguments.clients)]  # fmt: skip
+            return tokens_per_second(port, bodies, arguments.clients)
+
         with machine.Server("quire", command, port):
-            for pair in range(arguments.pairs + 1):  # the first one warms up
-                prompts = [[rng.randrange(1000, 40000) for _ in range(arguments.prompt_tokens)] for _ in range(2 * arguments.clients)]
-                order = list(sides) if pair % 2 == 0 else list(sides)[::-1]
-                seen.append({side: tokens_per_second(port, prompts, arguments, f"{side}-{pair}", sides[side]) for side in order})
-                print(f"\rpair {pair} of {arguments.pairs}", end="", file=sys.stderr, flush=True)
-        print(file=sys.stderr)
-    seen = seen[1:]
-    middle = {side: statistics.median(pair[side] for pair in seen) for side in sides}
-    ratios = [pair["with"] / pair["without"] for pair in seen]
-    print(f"{arguments.clients} clients, {arguments.adapters} adapters of rank {arguments.rank}, {arguments.pairs} pairs: "
-          f"{middle['without']:.1f} tokens/s without, {middle['with']:.1f} with, with / without {interval(ratios)}")  # fmt: skip
+            _, line = compare("adapters", arguments.pairs, turn)
+    print(f"{arguments.clients} clients, {arguments.adapters} adapters of rank {arguments.rank}, {arguments.pairs} pairs: {line}")
     return 0
 
 

@@ -9,17 +9,13 @@ Every answer has --output-tokens tokens on both sides: the grammar is of an arra
 """
 
 import asyncio
-import concurrent.futures
 import json
 import random
-import statistics
 import sys
-import time
-import urllib.request
 
 import machine
-from flags import interval
 from good_load import GoodLoad, make_questions, percentile, request_bytes
+from turns import compare, tokens_per_second
 
 ENDLESS = {"type": "array", "minItems": 1000,
            "items": {"type": "object", "additionalProperties": False, "required": ["name", "price", "tags"],
@@ -28,38 +24,18 @@ ENDLESS = {"type": "array", "minItems": 1000,
 NUM_STREAMS = 4
 
 
-def complete(port: int, body: dict) -> None:
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=600) as response:
-        usage = json.load(response)["usage"]
-    if usage["completion_tokens"] != body["max_tokens"]:
-        raise RuntimeError(f"{usage['completion_tokens']} tokens of {body['max_tokens']}: no comparison")
-
-
-def tokens_per_second(port: int, prompts: list, arguments, salt: str, extra: dict) -> float:
-    bodies = [{"prompt": prompt, "max_tokens": arguments.output_tokens, "temperature": 1, "seed": i, "cache_salt": salt, **extra}
-              for i, prompt in enumerate(prompts)]  # fmt: skip
-    begin = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(arguments.clients) as clients:
-        list(clients.map(lambda body: complete(port, body), bodies))
-    return len(prompts) * arguments.output_tokens / (time.monotonic() - begin)
-
-
 def measure_cost(port: int, arguments) -> None:
-    rng = random.Random(1)
     sides = {"without": {"ignore_eos": True}, "with": {"structured_outputs": {"json": ENDLESS}}}
-    seen: list = []
-    for pair in range(arguments.pairs + 1):  # the first one warms up
-        prompts = [[rng.randrange(1000, 40000) for _ in range(128)] for _ in range(arguments.clients * arguments.rounds)]
-        order = list(sides) if pair % 2 == 0 else list(sides)[::-1]
-        seen.append({side: tokens_per_second(port, prompts, arguments, f"{side}-{pair}", sides[side]) for side in order})
-        print(f"\rcost: pair {pair} of {arguments.pairs}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    seen = seen[1:]
-    middle = {side: statistics.median(pair[side] for pair in seen) for side in sides}
-    ratios = [pair["with"] / pair["without"] for pair in seen]
-    print(f"cost at {arguments.clients} clients, {arguments.pairs} pairs: {middle['without']:.1f} tokens/s without, {middle['with']:.1f} with,"
-          f" with / without {interval(ratios)}; {(1 / middle['with'] - 1 / middle['without']) * 1e6:.0f} us more per token")  # fmt: skip
+
+    def turn(side: str, pair: int) -> float:
+        rng = random.Random(pair)
+        bodies = [{"prompt": [rng.randrange(1000, 40000) for _ in range(128)], "max_tokens": arguments.output_tokens, "temperature": 1,
+                   "seed": i, "cache_salt": f"{side}-{pair}", **sides[side]} for i in range(arguments.clients * arguments.rounds)]  # fmt: skip
+        return tokens_per_second(port, bodies, arguments.clients)
+
+    middle, line = compare("cost", arguments.pairs, turn)
+    print(f"cost at {arguments.clients} clients, {arguments.pairs} pairs: {line};"
+          f" {(1 / middle['with'] - 1 / middle['without']) * 1e6:.0f} us more per token")  # fmt: skip
 
 
 def wide_schema(rng: random.Random) -> dict:

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "core/schedule/core_driver.h"
 #include "core/schedule/requests/slots.h"
+#include "core/schedule/spoiled_step.h"
 #include "core/schedule/state.h"
 
 namespace quire {
@@ -13,21 +13,9 @@ namespace {
 using test::CoreDriver;
 using test::sync_config;
 
-// Request 1 runs, request 2 waits, and a plan is being made that has nobody yet.
-class SpoiledPartsOfAStepDeathTest : public ::testing::Test {
+// With a plan that is being made and has nobody yet.
+class SpoiledPartsOfAStepDeathTest : public test::SpoiledStep {
  protected:
-  static Core::State& begun(CoreDriver& d) {
-    d.add(1, 8, 20);
-    d.step();
-    d.add(2, 8, 20);
-    d.core->check_invariants();
-    return *d.core->state_;
-  }
-
-  CoreDriver d = CoreDriver(sync_config());
-  Core::State& s = begun(d);
-  Request& runs = *s.table.find_any(RequestId{1});
-  Request& waits = *s.table.find_any(RequestId{2});
   PlanArena& arena = s.plans.begin();
 };
 

@@ -5,11 +5,11 @@
 #include <memory>
 #include <vector>
 
-#include "core/schedule/core_driver.h"
 #include "core/schedule/moves/open_transfers.h"
 #include "core/schedule/requests/event_stamp.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/updates.h"
+#include "core/schedule/spoiled_step.h"
 #include "core/schedule/state.h"
 
 namespace quire {
@@ -18,22 +18,7 @@ namespace {
 using test::CoreDriver;
 using test::sync_config;
 
-// Request 1 runs, request 2 waits, and no plan is outstanding.
-class SpoiledStepsDeathTest : public ::testing::Test {
- protected:
-  static Core::State& begun(CoreDriver& d) {
-    d.add(1, 8, 20);
-    d.step();
-    d.add(2, 8, 20);
-    d.core->check_invariants();
-    return *d.core->state_;
-  }
-
-  CoreDriver d = CoreDriver(sync_config());
-  Core::State& s = begun(d);
-  Request& runs = *s.table.find_any(RequestId{1});
-  Request& waits = *s.table.find_any(RequestId{2});
-};
+using SpoiledStepsDeathTest = test::SpoiledStep;
 
 TEST_F(SpoiledStepsDeathTest, APlanTakesWhoRunsAndGivesUpWhatItCounted) {
   PlanArena& arena = s.plans.begin();

@@ -55,15 +55,8 @@ double worst_difference(const tiny::LogitRecord& record, const tiny::LogitCase& 
   const auto tokens = static_cast<std::uint32_t>(record.prompt.size());
   rig.give_blocks(Slot{0}, tiny::blocks_for(tokens, 16, 3, 2));
   const auto logits = rig.run(record.prompt, {{Slot{0}, 0, tokens, adapter.get()}});
-  double largest = 0.0;
-  for (std::size_t i = 0; i < record.positions.size(); ++i) {
-    for (std::size_t n = 0; n < rig.vocab(); ++n) {
-      const double error = std::fabs(logits[record.positions[i] * rig.vocab() + n] - c.logits[i * rig.vocab() + n]);
-      largest = std::isnan(error) ? INFINITY : std::max(largest, error);
-    }
-  }
   std::filesystem::remove_all(path);
-  return largest / tiny::standard_deviation(c.logits);
+  return tiny::largest_difference(record, c, logits, rig.vocab());
 }
 
 TEST(Adapter, LogitsAreThoseOfPeft) {

@@ -2,6 +2,7 @@
 // What transformers makes of small models of every architecture and weight type (tools/record_logits.py, tools/record_window_logits.py).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <fstream>
@@ -88,6 +89,18 @@ inline double standard_deviation(const std::vector<float>& values) {
   const double mean = sum / static_cast<double>(values.size());
   for (const float value : values) squares += (value - mean) * (value - mean);
   return std::sqrt(squares / static_cast<double>(values.size()));
+}
+
+// The largest difference of a case's logits from these, [position][vocab], over the standard deviation of the record.
+inline double largest_difference(const LogitRecord& record, const LogitCase& c, const std::vector<float>& logits, std::size_t vocab) {
+  double largest = 0.0;
+  for (std::size_t i = 0; i < record.positions.size(); ++i) {
+    for (std::size_t n = 0; n < vocab; ++n) {
+      const double error = std::fabs(logits[record.positions[i] * vocab + n] - c.logits[i * vocab + n]);
+      largest = std::isnan(error) ? INFINITY : std::max(largest, error);
+    }
+  }
+  return largest / standard_deviation(c.logits);
 }
 
 // Largest difference allowed, over the standard deviation of the logits, per weight type: about four times what floats show and twice what

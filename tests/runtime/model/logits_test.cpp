@@ -23,14 +23,7 @@ double difference(const LogitRecord& record, const LogitCase& c, const std::stri
   const auto tokens = static_cast<std::uint32_t>(record.prompt.size());
   rig.give_blocks(Slot{0}, tiny::blocks_for(tokens, 16, 3, 2));
   const auto logits = rig.run(record.prompt, {{Slot{0}, 0, tokens}});
-  double largest = 0.0;
-  for (std::size_t i = 0; i < record.positions.size(); ++i) {
-    for (std::size_t n = 0; n < rig.vocab(); ++n) {
-      const double error = std::fabs(logits[record.positions[i] * rig.vocab() + n] - c.logits[i * rig.vocab() + n]);
-      largest = std::isnan(error) ? INFINITY : std::max(largest, error);
-    }
-  }
-  return largest / tiny::standard_deviation(c.logits);
+  return tiny::largest_difference(record, c, logits, rig.vocab());
 }
 
 void expect_logits_of(const LogitRecord& record, const std::map<std::string, tiny::LogitBounds>& bounds = tiny::logit_bounds()) {
