@@ -11,7 +11,7 @@ import gguf
 import numpy as np
 
 TYPES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K",
-         "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS"]
+         "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4"]
 # Where a block keeps its half-precision scales: random bits there would be NaN now and then.
 HALVES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
           "Q2_K": [80, 82], "Q3_K": [108], "IQ4_NL": [0], "IQ4_XS": [0]}
@@ -30,7 +30,7 @@ def random_rows(name, random):
         return values.view(np.uint8)
     if name == "BF16":
         return (random.standard_normal((ROWS, COLUMNS)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
-    for offset in HALVES[name]:
+    for offset in HALVES.get(name, []):
         halves = (random.standard_normal(blocks.shape[:2]) * 0.1).astype(np.float16)
         blocks[:, :, offset:offset + 2] = halves.view(np.uint8).reshape(*blocks.shape[:2], 2)
     return blocks.reshape(ROWS, -1)

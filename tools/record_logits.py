@@ -48,6 +48,9 @@ MODELS = {
     "llama_linear": (transformers.LlamaConfig, transformers.LlamaForCausalLM,
                      dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
                           rope_scaling=dict(rope_type="linear", factor=4.0))),
+    "llama_yarn": (transformers.LlamaConfig, transformers.LlamaForCausalLM,
+                   dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True, rope_scaling=dict(
+                       rope_type="yarn", factor=4.0, original_max_position_embeddings=32))),
     "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM,
                 dict(num_attention_heads=8, num_key_value_heads=1, head_dim=64, sliding_window=64, tie_word_embeddings=False)),
     "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM,
@@ -71,7 +74,7 @@ MODELS = {
 }
 # What quire serves, where transformers decides by the length of the prompt.
 MAX_MODEL_LEN = {"phi3_short": 64}
-ONE_TYPE = ("phi3_short",)
+ONE_TYPE = ("phi3_short", "llama_yarn")
 # Exponents of a tensor's largest value, by the end of its name; -3 otherwise.
 EXPONENTS = {"token_embd.weight": 0, "embed_tokens.weight": 0}
 # Type -> (offset of an f16 in the block, its exponent below the tensor's, sign).
@@ -120,7 +123,9 @@ def quantised(name, kind, rows, columns):
     num_blocks = rows * columns // block
     words = (size + 7) // 8
     raw = draw(name, num_blocks * words).reshape(num_blocks, words).view(np.uint8)[:, :size].copy()
-    for offset, below, sign in SCALES[kind]:
+    if kind == "MXFP4":  # a byte for the exponent
+        raw[:, 0] = 127 + exponent_of(name) - 2 - (raw[:, 0] & 1)
+    for offset, below, sign in SCALES.get(kind, []):
         field = raw[:, offset:offset + 2].copy().view(np.uint16)
         field = (field & 0x3FF) | ((exponent_of(name) + below + 15) << 10) | (sign << 15)
         raw[:, offset:offset + 2] = field.astype(np.uint16).view(np.uint8)

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -169,14 +170,10 @@ void unpack_q3_k(const std::uint8_t* in, const Block& out) {
 // The values of IQ4's codes, plus 128: steps that widen away from zero.
 constexpr std::array<std::uint8_t, 16> kIq4Codes{1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 
-void iq4_codes_of_32(const std::uint8_t* in, std::uint8_t* codes) {
-  nibbles_of_32(in, codes);
-  for (int i = 0; i < 32; ++i) codes[i] = kIq4Codes[codes[i]];
-}
-
 void unpack_iq4_nl(const std::uint8_t* in, const Block& out) {
-  set_group_of_32(out, 0, half_at(in), 0.0F);
-  iq4_codes_of_32(in + 2, out.codes);
+  out.scales[0] = half_at(in);
+  out.minimums[0] = 0.0F;
+  nibbles_of_32(in + 2, out.codes);
 }
 
 // Each group's scale has six bits, plus 32: the upper two in a 16-bit word, the low four in a nibble.
@@ -185,9 +182,20 @@ void unpack_iq4_xs(const std::uint8_t* in, const Block& out) {
   for (int group = 0; group < 8; ++group) {
     const int high = (in[2 + group / 4] >> (group % 4 * 2)) & 3;
     const int low = (in[4 + group / 2] >> (group % 2 * 4)) & 0x0F;
-    set_group_of_32(out, group, scale * static_cast<float>((low | high << 4) - 32), 0.0F);
-    iq4_codes_of_32(in + 8 + 16 * group, out.codes + 32 * group);
+    out.scales[group] = scale * static_cast<float>((low | high << 4) - 32);
+    out.minimums[group] = 0.0F;
+    nibbles_of_32(in + 8 + 16 * group, out.codes + 32 * group);
   }
+}
+
+// Twice the values of floats of four bits (sign, two of exponent, one of fraction), plus 128; OCP Microscaling Formats 1.0.
+constexpr std::array<std::uint8_t, 16> kFp4Codes{128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
+
+// The scale is a power of two, its exponent plus 127; half of it, because the table has twice the values.
+void unpack_mxfp4(const std::uint8_t* in, const Block& out) {
+  out.scales[0] = std::ldexp(1.0F, in[0] - 128);
+  out.minimums[0] = 0.0F;
+  nibbles_of_32(in + 1, out.codes);
 }
 
 // Two halves of 128 columns; in each, quarter q takes nibble q / 2 of 32 bytes, and a pair of high bits.
@@ -209,7 +217,7 @@ void unpack_q6_k(const std::uint8_t* in, const Block& out) {
 }
 
 // Every type that can be read, in the order in which errors and README list them.
-constexpr std::array<Unpacker, 15> kUnpackers{{
+constexpr std::array<Unpacker, 16> kUnpackers{{
     {GgmlType::f32, UnpackedFormat::f32, nullptr},
     {GgmlType::f16, UnpackedFormat::f32, nullptr},
     {GgmlType::bf16, UnpackedFormat::bf16, nullptr},
@@ -223,8 +231,9 @@ constexpr std::array<Unpacker, 15> kUnpackers{{
     {GgmlType::q4_k, UnpackedFormat::q4, unpack_q4_k},
     {GgmlType::q5_k, UnpackedFormat::q8, unpack_q5_k},
     {GgmlType::q6_k, UnpackedFormat::q8, unpack_q6_k},
-    {GgmlType::iq4_nl, UnpackedFormat::q8, unpack_iq4_nl},
-    {GgmlType::iq4_xs, UnpackedFormat::q8, unpack_iq4_xs},
+    {GgmlType::iq4_nl, UnpackedFormat::q4_table, unpack_iq4_nl},
+    {GgmlType::iq4_xs, UnpackedFormat::q4_table, unpack_iq4_xs},
+    {GgmlType::mxfp4, UnpackedFormat::q4_table, unpack_mxfp4},
 }};
 
 const Unpacker* find_unpacker(GgmlType type) {
@@ -234,7 +243,7 @@ const Unpacker* find_unpacker(GgmlType type) {
 }
 
 std::uint32_t group_columns(UnpackedFormat format) {
-  return format == UnpackedFormat::q4 ? 32 : 16;
+  return format == UnpackedFormat::q8 ? 16 : 32;
 }
 
 void unpack_row(const Unpacker& unpacker, std::span<const std::byte> row, std::span<std::uint8_t> codes, std::span<float> scales,
@@ -255,8 +264,13 @@ void dequantise_block(const Unpacker& unpacker, const std::uint8_t* in, std::spa
   std::array<float, kLargestBlock / 16> minimums;
   unpacker.unpack(in, {codes.data(), scales.data(), minimums.data()});
   const std::uint32_t group = group_columns(unpacker.format);
+  const bool by_table = unpacker.format == UnpackedFormat::q4_table;
+  const std::array<std::uint8_t, 16> table = code_table(unpacker.type);
   const int zero = unpacker.format == UnpackedFormat::q4 ? 0 : 128;
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(codes[i] - zero) * scales[i / group] + minimums[i / group];
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const int code = by_table ? table[codes[i]] : codes[i];
+    out[i] = static_cast<float>(code - zero) * scales[i / group] + minimums[i / group];
+  }
 }
 
 template <class T>
@@ -291,9 +305,15 @@ std::string weight_type_remedy() {
   return "use a model whose weights are all of these types: " + supported_weight_types();
 }
 
+std::array<std::uint8_t, 16> code_table(GgmlType type) {
+  if (type == GgmlType::mxfp4) return kFp4Codes;
+  return type == GgmlType::iq4_nl || type == GgmlType::iq4_xs ? kIq4Codes : std::array<std::uint8_t, 16>{};
+}
+
 void unpack_q4_row(GgmlType type, std::span<const std::byte> row, const Q4Row& out) {
   const Unpacker* unpacker = find_unpacker(type);
-  QUIRE_CHECK(unpacker && unpacker->format == UnpackedFormat::q4, "the type does not unpack to q4");
+  QUIRE_CHECK(unpacker && (unpacker->format == UnpackedFormat::q4 || unpacker->format == UnpackedFormat::q4_table),
+              "the type does not unpack to q4");
   unpack_row(*unpacker, row, out.codes, out.scales, out.minimums);
 }
 

@@ -14,9 +14,9 @@
 namespace quire {
 namespace {
 
-constexpr GgmlType kTypes[] = {GgmlType::f32,  GgmlType::f16,  GgmlType::bf16, GgmlType::q8_0,   GgmlType::q4_0,
-                               GgmlType::q4_1, GgmlType::q5_0, GgmlType::q5_1, GgmlType::q2_k,   GgmlType::q3_k,
-                               GgmlType::q4_k, GgmlType::q5_k, GgmlType::q6_k, GgmlType::iq4_nl, GgmlType::iq4_xs};
+constexpr GgmlType kTypes[] = {GgmlType::f32,  GgmlType::f16,    GgmlType::bf16,   GgmlType::q8_0, GgmlType::q4_0, GgmlType::q4_1,
+                               GgmlType::q5_0, GgmlType::q5_1,   GgmlType::q2_k,   GgmlType::q3_k, GgmlType::q4_k, GgmlType::q5_k,
+                               GgmlType::q6_k, GgmlType::iq4_nl, GgmlType::iq4_xs, GgmlType::mxfp4};
 
 // A record of tools/record_dequant.py: random blocks, and what the reference makes of them.
 struct Record {
@@ -75,12 +75,14 @@ TEST_P(Dequant, TheKernelFormatHoldsTheSameValues) {
   std::vector<float> expected(record.columns);
   for (std::uint32_t r = 0; r < record.rows; ++r) {
     dequantise_row(GetParam(), record.row(r), expected);
-    if (format == UnpackedFormat::q4) {
+    if (format == UnpackedFormat::q4 || format == UnpackedFormat::q4_table) {
       std::vector<float> scales(record.columns / 32), minimums(scales.size());
       const Q4Row row{codes, scales, minimums};
       unpack_q4_row(GetParam(), record.row(r), row);
-      EXPECT_EQ(floats_of(row, 0, 32), expected);
       EXPECT_LE(*std::ranges::max_element(codes), 15);
+      const bool by_table = format == UnpackedFormat::q4_table;
+      for (std::uint8_t& code : codes) code = by_table ? code_table(GetParam())[code] : code;
+      EXPECT_EQ(floats_of(row, by_table ? 128 : 0, 32), expected);
     } else if (format == UnpackedFormat::q8) {
       std::vector<float> scales(record.columns / 16), minimums(scales.size());
       const Q8Row row{codes, scales, minimums};

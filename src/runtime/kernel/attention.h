@@ -6,9 +6,10 @@
 //   In a segment, tile by tile: score = (fma chain over even dims + fma chain over odd dims) * scale, with a soft cap cap * tanh(score /
 //   cap) after that; m' = max(m, scores of the tile); p = exp(score - m') (0 for masked keys); l = fma(l, exp(m - m'), sum of the tile's
 //   p); out likewise, tokens ascending. The first segment's (m, l, out) is the start; each further one joins it: m' = max(m, m_s); a =
-//   exp(m - m'); b = exp(m_s - m'); l = fma(l, a, l_s * b); out likewise. out / l at the end. A score that is NaN or infinite makes the
-//   whole output of its row and head NaN, a value that is so its own dim (perhaps also that of other rows of the item). Of NaN, sign and
-//   payload are not part of the contract.
+//   exp(m - m'); b = exp(m_s - m'); l = fma(l, a, l_s * b); out likewise. A head with a sink s takes it in
+//   when all segments have joined: m' = max(m, s); a = exp(m - m'); l = fma(l, a, exp(s - m')); out = out * a. out / l at the end. A score
+//   that is NaN or infinite makes the whole output of its row and head NaN, a value that is so its own dim (perhaps also that of other rows
+//   of the item). Of NaN, sign and payload are not part of the contract.
 // So a row's result depends on its own position and the cache alone, not on the chunk, the batch, the block size, or who computed its
 // segments.
 #include <cstddef>
@@ -51,6 +52,8 @@ struct AttentionItem {
   float scale = 1.0F;
   std::uint32_t window = 0;  // tokens, the row's own among them; 0: none
   float soft_cap = 0.0F;     // of the scores; 0: none
+  // [num_heads]: finite scores that take a share of the weights and have no value; null: no head has one.
+  const float* sinks = nullptr;
 
   // One row in pieces, so that threads share a long context: with `partials` set, rows is 1 and attend() computes segments first_segment
   // .. end_segment - 1 only; segment s goes to partials + s * attention_partial_floats(), and out stays as it is. When all segments that

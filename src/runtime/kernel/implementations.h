@@ -15,6 +15,7 @@
   void rms_norm(const float* x, const float* weight, float epsilon, float* out, std::uint32_t n);                                         \
   void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n);                                                         \
   void gelu_mul(const float* gate, const float* up, float* out, std::uint32_t n);                                                         \
+  void swiglu_limited(const float* gate, const float* up, float limit, float* out, std::uint32_t n);                                      \
   void soft_cap(float* x, float cap, std::uint32_t n);
 
 namespace quire::reference {

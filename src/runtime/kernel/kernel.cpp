@@ -19,6 +19,7 @@ constexpr Kernels kReference = {
     .rope = portable::rope,
     .silu_mul = reference::silu_mul,
     .gelu_mul = reference::gelu_mul,
+    .swiglu_limited = reference::swiglu_limited,
     .soft_cap = reference::soft_cap,
     .add = portable::add,
     .scale = portable::scale,

@@ -60,6 +60,10 @@ struct Kernels {
   // may be gate or up.
   void (*gelu_mul)(const float* gate, const float* up, float* out, std::uint32_t n) = nullptr;
 
+  // out = (up' + 1) * gate' / (1 + exp(-1.702 gate')) with gate' = min(gate, limit) and up' = max(min(up, limit), -limit), NaN where one of
+  // the two is infinite; out may be gate or up. The gated unit of gpt-oss.
+  void (*swiglu_limited)(const float* gate, const float* up, float limit, float* out, std::uint32_t n) = nullptr;
+
   // x = cap * tanh(x / cap), NaN where x is infinite.
   void (*soft_cap)(float* x, float cap, std::uint32_t n) = nullptr;
 

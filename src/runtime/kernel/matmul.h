@@ -2,13 +2,14 @@
 // Inputs of a matrix product. The products themselves are in the table of kernel.h.
 //
 // Numeric contract, the same bits from every implementation; y[row][n] depends on x[row] and w[n] alone:
-//  - f32 and bf16 weights, and q4/q8 with float activations: acc = 0; for k ascending: acc = fma(w[n][k], x[k], acc), w as unpack_row gives
-//  it.
-//  - q4/q8 with int16 or int8 activations; top is 32639 or 127. Per group of 32 inputs: amax = max |x|, scale dx = amax / top, code =
+//  - f32 and bf16 weights, and integer formats with float activations: acc = 0; for k ascending: acc = fma(w[n][k], x[k], acc), w as
+//  unpack_row gives it.
+//  - integer formats with int16 or int8 activations; top is 32639 or 127. Per group of 32 inputs: amax = max |x|, scale dx = amax / top,
+//  code =
 //    nearest_even(x * (top / amax)) (all zero if top / amax is not finite; if an input is NaN or infinite, all zero and dx is NaN, which
 //    reaches every output). So a code of int16 is hi * 256 + lo with hi and lo signed 8-bit. Per scale group g ascending (32 or 16 inputs):
-//      acc = fma(float(idot) * dx, scale, acc);  idot = exact int32 sum of code(x) * code(w), where code(w) counts from 128 for q8
-//      acc = fma(float(isum) * dx, minimum, acc) if the matrix has minimums;  isum = exact int32 sum of code(x)
+//      acc = fma(float(idot) * dx, scale, acc);  idot = exact int32 sum of code(x) * code(w), where code(w) counts from 128 for q8 and
+//      q4_table acc = fma(float(isum) * dx, minimum, acc) if the matrix has minimums;  isum = exact int32 sum of code(x)
 #include <cstddef>
 #include <cstdint>
 #include <span>

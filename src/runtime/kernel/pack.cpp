@@ -12,10 +12,6 @@
 namespace quire {
 namespace {
 
-bool is_quantised(WeightFormat format) {
-  return format == WeightFormat::q4 || format == WeightFormat::q8;
-}
-
 bool all_exact_in_f16(const std::vector<float>& values) {
   return std::all_of(values.begin(), values.end(), is_exact_in_f16);
 }
@@ -54,13 +50,14 @@ void store_codes(std::uint8_t* block, WeightFormat format, std::uint32_t lane, c
 
 }  // namespace
 
-MatrixPacker::MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_t columns) {
+MatrixPacker::MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_t columns, const CodeTable& table) {
   QUIRE_CHECK(rows > 0 && columns > 0, "an empty matrix");
   packed_.format = format;
   packed_.rows = rows;
   packed_.columns = columns;
-  if (is_quantised(format)) {
-    QUIRE_CHECK(columns % kGroupColumns == 0, "q4 and q8 need a multiple of 32 columns");
+  packed_.table = table;
+  if (is_integer(format)) {
+    QUIRE_CHECK(columns % kGroupColumns == 0, "integer formats need a multiple of 32 columns");
     packed_.scale_columns = format == WeightFormat::q8 ? kGroupColumns / 2 : kGroupColumns;
     codes_.resize(std::size_t{rows} * columns);
     scales_.resize(std::size_t{rows} * (columns / packed_.scale_columns));
@@ -72,7 +69,7 @@ MatrixPacker::MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_
 }
 
 void MatrixPacker::put_f32(std::uint32_t row, std::span<const float> values) {
-  QUIRE_CHECK(row < packed_.rows && values.size() == packed_.columns && !is_quantised(packed_.format), "put_f32");
+  QUIRE_CHECK(row < packed_.rows && values.size() == packed_.columns && !is_integer(packed_.format), "put_f32");
   std::uint8_t* at = packed_.storage.data() + (row / kPanelRows) * packed_.panel_bytes;
   const std::size_t lane = row % kPanelRows;
   for (std::size_t k = 0; k < values.size(); ++k) {
@@ -86,7 +83,7 @@ void MatrixPacker::put_f32(std::uint32_t row, std::span<const float> values) {
 }
 
 void MatrixPacker::put_bf16(std::uint32_t row, std::span<const std::uint16_t> bits) {
-  QUIRE_CHECK(row < packed_.rows && bits.size() == packed_.columns && !is_quantised(packed_.format), "put_bf16");
+  QUIRE_CHECK(row < packed_.rows && bits.size() == packed_.columns && !is_integer(packed_.format), "put_bf16");
   std::uint8_t* at = packed_.storage.data() + (row / kPanelRows) * packed_.panel_bytes;
   const std::size_t lane = row % kPanelRows;
   for (std::size_t k = 0; k < bits.size(); ++k) {
@@ -101,7 +98,7 @@ void MatrixPacker::put_bf16(std::uint32_t row, std::span<const std::uint16_t> bi
 
 void MatrixPacker::put_q4(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales,
                           std::span<const float> minimums) {
-  QUIRE_CHECK(packed_.format == WeightFormat::q4, "put_q4 into another format");
+  QUIRE_CHECK(in_nibbles(packed_.format), "put_q4 into another format");
   put_codes(row, codes, scales, minimums);
 }
 
@@ -132,7 +129,7 @@ void MatrixPacker::choose_scale_layout() {
 }
 
 PackedMatrix MatrixPacker::finish() {
-  if (is_quantised(packed_.format)) {
+  if (is_integer(packed_.format)) {
     choose_scale_layout();
     packed_.panel_bytes = block_bytes(packed_) * (packed_.columns / kGroupColumns);
     packed_.storage.resize(packed_.panel_bytes * packed_.num_panels());
@@ -175,7 +172,7 @@ void unpack_row(const PackedMatrix& matrix, std::uint32_t row, std::span<float> 
       std::memcpy(&bits, panel + at * 2, 2);
       out[k] = bf16_to_float(bits);
     } else {
-      const int code = static_cast<int>(code_at(matrix, row, k)) - (matrix.format == WeightFormat::q8 ? 128 : 0);
+      const int code = static_cast<int>(code_at(matrix, row, k)) - zero_code(matrix.format);
       out[k] = std::fma(static_cast<float>(code), scale_at(matrix, row, k), minimum_at(matrix, row, k));
     }
   }

@@ -1,5 +1,6 @@
 #pragma once
 // Weights as the kernels read them. Any thread may read a finished matrix; a packer belongs to one thread.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,19 +16,37 @@ inline constexpr std::uint32_t kGroupColumns = 32;
 enum class WeightFormat : std::uint8_t {
   f32,
   bf16,
-  q4,  // groups of 32 along the input: unsigned 4-bit codes, w = code * scale + minimum
-  q8,  // groups of 32 (two scales per group for groups of 16): unsigned 8-bit codes, w = (code - 128) * scale + minimum
+  q4,        // groups of 32 along the input: unsigned 4-bit codes, w = code * scale + minimum
+  q4_table,  // the same, but codes stand for bytes of a table of the matrix, w = (table[code] - 128) * scale + minimum
+  q8,        // groups of 32 (two scales per group for groups of 16): unsigned 8-bit codes, w = (code - 128) * scale + minimum
 };
 
+// What 4-bit codes stand for, plus 128.
+using CodeTable = std::array<std::uint8_t, 16>;
+
+constexpr bool is_integer(WeightFormat format) {
+  return format != WeightFormat::f32 && format != WeightFormat::bf16;
+}
+// Codes in half-bytes.
+constexpr bool in_nibbles(WeightFormat format) {
+  return format == WeightFormat::q4 || format == WeightFormat::q4_table;
+}
+// What a code that stands for 0 is in the arithmetic.
+constexpr int zero_code(WeightFormat format) {
+  return format == WeightFormat::q4 ? 0 : 128;
+}
+
 // A weight matrix [rows = outputs][columns = inputs] packed in panels of 16 rows; rows past the end are zero. Columns are a multiple of
-// 32 for q4 and q8. Panel p starts at storage[p * panel_bytes].
+// 32 for the integer formats. Panel p starts at storage[p * panel_bytes].
 struct PackedMatrix {
   WeightFormat format = WeightFormat::f32;
   std::uint32_t rows = 0;
   std::uint32_t columns = 0;
-  std::uint32_t scale_columns = 0;  // q4, q8: inputs that share a scale, 32 or 16
-  std::uint32_t scale_bytes = 0;    // q4, q8: 2 when every scale and minimum is exact in f16, else 4
-  bool has_minimums = false;        // q4, q8: false when every minimum is zero
+  // Of the integer formats:
+  std::uint32_t scale_columns = 0;  // inputs that share a scale, 32 or (q8) 16
+  std::uint32_t scale_bytes = 0;    // 2 when every scale and minimum is exact in f16, else 4
+  bool has_minimums = false;        // false when every minimum is zero
+  CodeTable table{};                // q4_table
   std::size_t panel_bytes = 0;
   AlignedVector<std::uint8_t> storage;  // layout: see packed_layout.h
 
@@ -39,11 +58,12 @@ struct PackedMatrix {
 // nearest even, put_bf16 into f32 widens. Wrong sizes or rows are broken invariants: the loader has checked the file's shapes.
 class MatrixPacker {
  public:
-  MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_t columns);
+  // table: of q4_table.
+  MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_t columns, const CodeTable& table = {});
 
   void put_f32(std::uint32_t row, std::span<const float> values);
   void put_bf16(std::uint32_t row, std::span<const std::uint16_t> bits);
-  // codes: `columns` values 0..15; scales and minimums: one per 32 columns.
+  // codes: `columns` values 0..15; scales and minimums: one per 32 columns. Of q4 and q4_table.
   void put_q4(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales, std::span<const float> minimums);
   // codes: `columns` values plus 128; scales and minimums: one per 16 columns. Pairs of equal scales are merged in finish().
   void put_q8(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales, std::span<const float> minimums);
@@ -57,12 +77,12 @@ class MatrixPacker {
   void pack_row(std::uint32_t row);
 
   PackedMatrix packed_;              // f32 and bf16 go straight to their place
-  std::vector<std::uint8_t> codes_;  // q4, q8: [row][column]
+  std::vector<std::uint8_t> codes_;  // of integer formats: [row][column]
   std::vector<float> scales_;        // [row][columns / scale_columns]
   std::vector<float> minimums_;      // same shape
 };
 
-// The weights of one row as the kernels mean them, rounded once to f32: fma(code, scale, minimum) for q4 and q8.
+// The weights of one row as the kernels mean them, rounded once to f32: fma(code, scale, minimum) for the integer formats.
 void unpack_row(const PackedMatrix& matrix, std::uint32_t row, std::span<float> out);
 
 }  // namespace quire

@@ -1,8 +1,9 @@
 #pragma once
 // The layout of PackedMatrix::storage, for packing and for plain kernels. Panels of 16 rows follow each other; within a panel
 //  - f32, bf16: [column][16 rows];
-//  - q4, q8: one block per 32 columns: codes, then scales [32 / scale_columns][16 rows], then minimums in the same shape (if any).
-//    Code bytes come in lines of 64, [16 rows][4 columns]: line s of q8 holds columns 4s .. 4s + 3; line s of q4 holds columns
+//  - q4, q4_table, q8: one block per 32 columns: codes, then scales [32 / scale_columns][16 rows], then minimums in the same shape (if
+//  any).
+//    Code bytes come in lines of 64, [16 rows][4 columns]: line s of q8 holds columns 4s .. 4s + 3; line s of q4 (q4_table) holds columns
 //    4s .. 4s + 3 in the low and 16 + 4s .. 16 + 4s + 3 in the high half-bytes.
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +15,7 @@
 namespace quire {
 
 inline std::size_t code_bytes(WeightFormat format) {
-  return format == WeightFormat::q4 ? 256 : 512;
+  return in_nibbles(format) ? 256 : 512;
 }
 
 // Scales (or minimums) of one block, in bytes.
@@ -30,12 +31,14 @@ inline const std::uint8_t* block_at(const PackedMatrix& m, std::uint32_t row, st
   return m.storage.data() + (row / kPanelRows) * m.panel_bytes + (column / kGroupColumns) * block_bytes(m);
 }
 
+// As the arithmetic has it: of q4_table what the code stands for.
 inline std::uint32_t code_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
   const std::uint32_t k = column % kGroupColumns;
   const std::uint8_t* block = block_at(m, row, column) + std::size_t{4} * (row % kPanelRows) + k % 4;
   if (m.format == WeightFormat::q8) return block[std::size_t{64} * (k / 4)];
   const std::uint32_t byte = block[std::size_t{64} * (k % 16 / 4)];
-  return k < 16 ? byte & 15U : byte >> 4;
+  const std::uint32_t code = k < 16 ? byte & 15U : byte >> 4;
+  return m.format == WeightFormat::q4_table ? m.table[code] : code;
 }
 
 // `offset` is where scales or minimums start in the block.

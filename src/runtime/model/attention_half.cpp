@@ -88,16 +88,20 @@ class PagedAttention final : public AttentionHalf {
       for (std::uint32_t i = begin; i < end; ++i) {
         AttentionItem item = group.items[i];
         if (i + 1 < end) item.next = &group.items[i + 1];
+        item.sinks = sinks();
         pass.kernels.attend(kv, item, pass.workspace.attention_scratch(thread));
         if (item.partials == nullptr) prepare(item);
       }
     });
-    for (const AttentionItem& item : group.joins) {
+    for (AttentionItem item : group.joins) {
+      item.sinks = sinks();
       pass.kernels.join_segments(kv, item);
       prepare(item);
     }
     if (!by_item) pass.for_rows(x.rows, [&](std::uint32_t begin, std::uint32_t end) { pass.kernels.prepare(x, begin, end); });
   }
+
+  [[nodiscard]] const float* sinks() const { return weights_.sinks.empty() ? nullptr : weights_.sinks.data(); }
 
   // A copy; the weights stay where they are, and outlive the layer.
   LayerConfig config_;

@@ -30,7 +30,7 @@ constexpr std::array kArchitectures{
     Architecture{"olmo2", RopeStyle::half_split},       Architecture{"gemma2", RopeStyle::half_split},
     Architecture{"gemma3", RopeStyle::half_split},      Architecture{"qwen2moe", RopeStyle::half_split},
     Architecture{"qwen3moe", RopeStyle::half_split},    Architecture{"olmoe", RopeStyle::half_split},
-    Architecture{"granitemoe", RopeStyle::interleaved},
+    Architecture{"granitemoe", RopeStyle::interleaved}, Architecture{"gpt-oss", RopeStyle::half_split},
 };
 
 void read_shape(Fields& fields, ModelConfig& config) {
@@ -61,11 +61,23 @@ void read_rope(Fields& fields, ModelConfig& config) {
   if (type == "linear") {
     config.rope_scaling = RopeScaling::linear;
     config.rope_factor = fields.get_or<double>("rope.scaling.factor", old_factor);
+  } else if (type == "yarn") {
+    config.rope_scaling = RopeScaling::yarn;
+    config.rope_factor = fields.need<double>("rope.scaling.factor");
+    config.rope_original_context = fields.get_or<std::uint32_t>("rope.scaling.original_context_length", config.context_length);
+    config.rope_beta_fast = fields.get_or<double>("rope.scaling.yarn_beta_fast", 32.0);
+    config.rope_beta_slow = fields.get_or<double>("rope.scaling.yarn_beta_slow", 1.0);
+    config.rope_whole_pairs = config.architecture != "gpt-oss";
+    const double grown = 1.0 + 0.1 * std::log(std::max(config.rope_factor, 1.0));
+    config.rope_attention_factor = static_cast<float>(fields.get_or<double>("rope.scaling.attn_factor", 1.0) * grown);
+    if (fields.get_optional<double>("rope.scaling.yarn_log_multiplier"))
+      fields.refuse(
+          {ErrorCode::unsupported, fields.field("rope.scaling.yarn_log_multiplier"), "is not implemented", "use a model without it"});
   } else if (type == "longrope") {
     config.rope_scaling = RopeScaling::longrope;
   } else if (type != "none") {
     fields.refuse({ErrorCode::unsupported, fields.field("rope.scaling.type"), fmt::format("{} is not implemented", in_quotes(type)),
-                   "use a model with linear, Llama 3 or longrope scaling, or none"});
+                   "use a model with linear, Llama 3, yarn or longrope scaling, or none"});
   }
 }
 
@@ -101,7 +113,8 @@ void read_gemma_keys(Fields& fields, ModelConfig& config) {
 // The sizes of experts are those of their tensors: files say them under several keys, or not at all.
 void read_experts(const GgufFile& file, Fields& fields, ModelConfig& config) {
   config.num_experts = fields.get_or<std::uint32_t>("expert_count", 0);
-  const bool is_mixture = config.architecture.ends_with("moe");
+  const bool is_gpt_oss = config.architecture == "gpt-oss";
+  const bool is_mixture = is_gpt_oss || config.architecture.ends_with("moe");
   if (config.num_experts == 0 && !is_mixture) return;
   config.experts_per_token = fields.need<std::uint32_t>("expert_used_count");
   config.expert_tensors = ExpertTensors::stacked;
@@ -116,10 +129,18 @@ void read_experts(const GgufFile& file, Fields& fields, ModelConfig& config) {
   if (const GgufTensor* shared = file.find_tensor("blk.0.ffn_gate_shexp.weight"))
     config.shared_expert_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(shared->rows(), ~0U));
   // llama.cpp has no key for it: Mixtral's, Qwen3's and Granite's are.
-  config.normalize_experts = config.architecture == "llama" || config.architecture == "qwen3moe" || config.architecture == "granitemoe";
+  config.normalize_experts =
+      config.architecture == "llama" || config.architecture == "qwen3moe" || config.architecture == "granitemoe" || is_gpt_oss;
+  config.expert_bias = is_gpt_oss;
   for (const char* key : {"expert_weights_scale", "expert_group_count"})
     if (fields.get_optional<double>(key).value_or(0.0) > 1.0)
       fields.refuse({ErrorCode::unsupported, fields.field(key), "is not implemented", "use a mixture of experts without it"});
+}
+
+// No key says them.
+void set_gpt_oss(ModelConfig& config) {
+  config.activation = GateActivation::swiglu_limited;
+  config.swiglu_limit = 7.0F;
 }
 
 void read_switches(const GgufFile& file, ModelConfig& config) {
@@ -134,6 +155,8 @@ void read_switches(const GgufFile& file, ModelConfig& config) {
   if (config.architecture == "gemma3") config.qk_norm = QkNorm::per_head;
   config.pre_norms = !is_olmo2;
   config.post_norms = is_olmo2 || config.architecture.starts_with("gemma");
+  config.late_norm_name = config.architecture == "gpt-oss";
+  config.attention_sinks = config.architecture == "gpt-oss";
   config.fused_qkv = has("blk.0.attn_qkv.weight");
   config.fused_gate_up = is_phi3 && !has("blk.0.ffn_gate.weight");
   config.tied_embeddings = !has("output.weight");
@@ -153,7 +176,7 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
     return fail(
         ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
         "use a model of the families llama (with SmolLM2, Mistral and Mixtral), qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 "
-        "or gemma3, or a mixture of experts of qwen2moe, qwen3moe, olmoe or granitemoe");
+        "or gemma3, or a mixture of experts of qwen2moe, qwen3moe, olmoe, granitemoe or gpt-oss");
   }
   config.rope_style = known->rope_style;
   Fields fields(file, config.architecture + ".");
@@ -162,6 +185,7 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   read_longrope(file, fields, config);
   if (config.architecture.starts_with("granite")) read_granite(fields, config);
   read_experts(file, fields, config);
+  if (config.architecture == "gpt-oss") set_gpt_oss(config);
   if (config.architecture == "smollm3") config.still_layer_interval = 4;
   if (config.architecture.starts_with("gemma")) read_gemma_keys(fields, config);
   read_windows(file, fields, config);

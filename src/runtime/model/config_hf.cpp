@@ -41,6 +41,7 @@ constexpr std::array kArchitectures{
     Architecture{.name = "qwen3_moe", .attention_bias = true},
     Architecture{.name = "olmoe", .norm_epsilon = 1e-5F, .attention_bias = true},
     Architecture{.name = "granitemoe", .attention_bias = true},
+    Architecture{.name = "gpt_oss", .norm_epsilon = 1e-5F, .rope_theta = 150000.0, .attention_bias = true},
     Architecture{.name = "gemma2", .tied_embeddings = true, .attention_bias = true},
     Architecture{.name = "gemma3", .rope_theta = 1000000.0, .tied_embeddings = true, .attention_bias = true},
 };
@@ -51,6 +52,7 @@ void refuse(Fields& fields, std::string_view key, std::string message, std::stri
 
 // What transformers takes where the key is missing.
 std::uint32_t usual_head_dim(std::string_view architecture, std::uint32_t even_share) {
+  if (architecture == "gpt_oss") return 64;
   return architecture == "qwen3" ? 128 : architecture.starts_with("gemma") ? 256 : even_share;
 }
 
@@ -102,6 +104,28 @@ void read_longrope(const JsonRef& scaling, Fields& fields, Fields& rope, ModelCo
   config.rope_attention_factor = static_cast<float>(rope.get_or<double>("attention_factor", usual));
 }
 
+double yarn_scale(double factor, double multiplier) {
+  return factor <= 1.0 ? 1.0 : 0.1 * multiplier * std::log(factor) + 1.0;
+}
+
+// transformers' _compute_yarn_parameters; what is missing, or 0, has the usual value.
+void read_yarn(Fields& rope, ModelConfig& config) {
+  config.rope_scaling = RopeScaling::yarn;
+  config.rope_factor = rope.need<double>("factor");
+  const auto given = [&rope](const char* key, double usual) {
+    const double value = rope.get_optional<double>(key).value_or(0.0);
+    return value == 0.0 ? usual : value;
+  };
+  config.rope_original_context = given("original_max_position_embeddings", config.context_length);
+  config.rope_beta_fast = given("beta_fast", 32.0);
+  config.rope_beta_slow = given("beta_slow", 1.0);
+  config.rope_whole_pairs = rope.get_or<bool>("truncate", true);
+  const double some = given("mscale", 0.0), all = given("mscale_all_dim", 0.0);
+  const bool both = some != 0.0 && all != 0.0;
+  const double usual = yarn_scale(config.rope_factor, both ? some : 1.0) / (both ? yarn_scale(config.rope_factor, all) : 1.0);
+  config.rope_attention_factor = static_cast<float>(rope.get_optional<double>("attention_factor").value_or(usual));
+}
+
 void read_rope_scaling(const JsonRef& scaling, Fields& fields, ModelConfig& config) {
   Fields rope(scaling);
   auto type = rope.get_optional<std::string>("rope_type");
@@ -119,9 +143,11 @@ void read_rope_scaling(const JsonRef& scaling, Fields& fields, ModelConfig& conf
     config.rope_original_context = rope.need<double>("original_max_position_embeddings");
   } else if (*type == "longrope" || old_longrope) {
     read_longrope(scaling, fields, rope, config);
+  } else if (*type == "yarn") {
+    read_yarn(rope, config);
   } else if (*type != "default") {
     refuse(fields, "rope_scaling.rope_type", fmt::format("{} is not implemented", in_quotes(*type)),
-           "use a model with linear, llama3 or longrope scaling, or none");
+           "use a model with linear, llama3, yarn or longrope scaling, or none");
   }
   if (const auto& error = rope.error()) fields.refuse(*error);
 }
@@ -154,7 +180,7 @@ void read_rope(const JsonRef& json, Fields& fields, ModelConfig& config) {
 }
 
 void read_switches(Fields& fields, const Architecture& architecture, ModelConfig& config) {
-  const bool attention_bias = architecture.attention_bias && fields.get_or<bool>("attention_bias", false);
+  const bool attention_bias = architecture.attention_bias && fields.get_or<bool>("attention_bias", config.architecture == "gpt_oss");
   const bool is_olmo2 = config.architecture == "olmo2";
   const bool has_bias = config.architecture == "qwen2_moe" && fields.get_or<bool>("qkv_bias", true);
   config.qkv_bias = config.architecture == "qwen2" || has_bias || attention_bias;
@@ -224,14 +250,15 @@ void read_dense_layers(const JsonRef& json, Fields& fields, ModelConfig& config)
 }
 
 bool is_mixture(std::string_view architecture) {
-  return architecture == "mixtral" || architecture.ends_with("moe");
+  return architecture == "mixtral" || architecture == "gpt_oss" || architecture.ends_with("moe");
 }
 
-// Mixtral and Granite say local experts, of the size that is the feed-forward part's elsewhere, and always normalise.
+// Mixtral, Granite and gpt-oss say local experts, of the size that is the feed-forward part's elsewhere, and always normalise.
 void read_experts(const JsonRef& json, Fields& fields, ModelConfig& config) {
   const std::string_view name = config.architecture;
   const bool is_qwen = name.starts_with("qwen");
-  const bool is_local = name == "mixtral" || name == "granitemoe";
+  const bool is_gpt_oss = name == "gpt_oss";
+  const bool is_local = name == "mixtral" || name == "granitemoe" || is_gpt_oss;
   config.num_experts = fields.need<std::uint32_t>(is_local ? "num_local_experts" : "num_experts");
   config.experts_per_token = fields.need<std::uint32_t>("num_experts_per_tok");
   config.expert_size = is_qwen ? fields.need<std::uint32_t>("moe_intermediate_size") : config.intermediate_size;
@@ -239,12 +266,23 @@ void read_experts(const JsonRef& json, Fields& fields, ModelConfig& config) {
   config.normalize_experts = is_local || fields.get_or<bool>("norm_topk_prob", false);
   config.expert_tensors = name == "mixtral"      ? ExpertTensors::apart_in_block
                           : name == "granitemoe" ? ExpertTensors::stacked_gate_up
+                          : is_gpt_oss           ? ExpertTensors::turned
                                                  : ExpertTensors::apart;
+  config.expert_bias = is_gpt_oss;
   if (is_qwen) read_dense_layers(json, fields, config);
   if (fields.get_optional<double>("clip_qkv"))
     refuse(fields, "clip_qkv", "queries, keys and values within bounds are not implemented", "use a model without it");
   if (is_qwen && fields.get_or<bool>("use_sliding_window", false) && !json.find("layer_types"))
     refuse(fields, "use_sliding_window", "says not which layers have a window", "name them in layer_types");
+}
+
+void read_gpt_oss(const JsonRef& json, Fields& fields, ModelConfig& config) {
+  config.activation = GateActivation::swiglu_limited;
+  config.swiglu_limit = fields.get_or<float>("swiglu_limit", 7.0F);
+  config.attention_sinks = config.late_norm_name = true;
+  if (!json.find("rope_scaling") && !json.find("rope_parameters"))
+    refuse(fields, "rope_scaling", "is missing, and without it gpt-oss rotates in a way that no file says",
+           "use the config that belongs to the weights");
 }
 
 void read_still_layers(const JsonRef& json, Fields& fields, ModelConfig& config) {
@@ -273,7 +311,7 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   if (known == kArchitectures.end()) {
     return fail(ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
                 "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 or "
-                "gemma3_text, or a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe or granitemoe");
+                "gemma3_text, or a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe, granitemoe or gpt_oss");
   }
   if (json.find("quantization_config")) {
     return fail(ErrorCode::unsupported, "config.json: quantization_config", "quantised safetensors are not implemented",
@@ -285,6 +323,7 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   read_switches(fields, *known, config);
   if (config.architecture.starts_with("granite")) read_granite(fields, config);
   if (is_mixture(config.architecture)) read_experts(json, fields, config);
+  if (config.architecture == "gpt_oss") read_gpt_oss(json, fields, config);
   if (config.architecture == "smollm3") read_still_layers(json, fields, config);
   if (config.architecture.starts_with("gemma")) read_gemma(json, fields, config);
   read_windows(json, fields, config);

@@ -14,9 +14,10 @@ namespace {
 // More layers than any model has: the config is refused later.
 constexpr std::uint32_t kMaxLayers = 4096;
 
-// By the architecture, where no list tells: Gemma 2 takes turns, Gemma 3 has five layers with a window to one without, others with windows
-// have them everywhere.
+// By the architecture, where no list tells: Gemma 2 and gpt-oss take turns, Gemma 3 has five layers with a window to one without, others
+// with windows have them everywhere.
 std::uint32_t usual_period(const ModelConfig& config) {
+  if (config.architecture == "gpt-oss" || config.architecture == "gpt_oss") return 2;
   return config.architecture == "gemma2" ? 2 : config.architecture == "gemma3" ? 6 : 0;
 }
 
@@ -103,10 +104,13 @@ void read_windows(const JsonRef& json, ConfigFields<JsonRef>& fields, ModelConfi
   const std::vector<JsonRef> types = layer_list(json, "layer_types", fields, config);
   const std::vector<bool> listed = listed_layers(types, fields);
   const bool is_gemma = config.architecture.starts_with("gemma");
-  const bool always = is_gemma || config.architecture == "mistral" || config.architecture == "mixtral" || config.architecture == "phi3";
+  const bool is_gpt_oss = config.architecture == "gpt_oss";
+  const bool always =
+      is_gemma || is_gpt_oss || config.architecture == "mistral" || config.architecture == "mixtral" || config.architecture == "phi3";
   if (!always && !fields.get_or<bool>("use_sliding_window", false)) return;
   std::optional<std::uint32_t> window = fields.get_optional<std::uint32_t>("sliding_window");
   if (is_gemma && !window) window = 4096;
+  if (is_gpt_oss && !window) window = 128;
   if (!window) return;
   if (*window == 0) {
     fields.refuse({ErrorCode::corrupt, "config.json: sliding_window", "is 0, and a token attends at least to itself",

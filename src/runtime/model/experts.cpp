@@ -81,7 +81,8 @@ class ExpertsFeedForward final : public FeedForwardHalf {
     const std::size_t per_row = config_.parts_per_token();
     pass.for_rows(count, [&](std::uint32_t begin, std::uint32_t end) {
       for (std::uint32_t row = begin; row < end; ++row) {
-        const float* scores = pairs.scores + row * stride;
+        float* scores = pairs.scores + row * stride;
+        if (!weights_.router_bias.empty()) pass.kernels.add(scores, weights_.router_bias.data(), config_.num_experts);
         ChosenExpert* chosen = pairs.chosen + row * per_row;
         choose_experts({scores, config_.num_experts}, config_.normalize_experts, {chosen, config_.experts_per_token});
         if (has_shared()) chosen[config_.experts_per_token] = {config_.num_experts, shared_share(scores[config_.num_experts])};
@@ -157,7 +158,11 @@ class ExpertsFeedForward final : public FeedForwardHalf {
           pass.kernels.matmul(expert.up, x, up, width, begin, end);
           const std::uint32_t from = begin * kPanelRows;
           const auto count = static_cast<std::uint32_t>(std::min(std::size_t{end} * kPanelRows, width) - from);
-          for (std::size_t at = from; at < part.count * width; at += width) pass.kernels.silu_mul(gate + at, up + at, gate + at, count);
+          for (std::size_t at = from; at < part.count * width; at += width) {
+            if (!expert.gate_bias.empty()) pass.kernels.add(gate + at, expert.gate_bias.data() + from, count);
+            if (!expert.up_bias.empty()) pass.kernels.add(up + at, expert.up_bias.data() + from, count);
+            pass.activate(gate + at, up + at, count);
+          }
           const Activations inner = inner_of(pass, part);
           if (inner.mode != ActivationMode::f32)
             pass.kernels.prepare_groups(inner, 0, part.count, from / kGroupColumns, (from + count) / kGroupColumns);
@@ -190,6 +195,8 @@ class ExpertsFeedForward final : public FeedForwardHalf {
         std::fill_n(sum, width, 0.0F);
         for (std::size_t i = row * per_row; i < (row + 1) * per_row; ++i) {
           float* made = pairs.stream + std::size_t{pairs.places[i]} * width;
+          const std::vector<float>& bias = weights_.experts[pairs.chosen[i].expert].down_bias;
+          if (!bias.empty()) pass.kernels.add(made, bias.data(), width);
           pass.kernels.scale(made, pairs.chosen[i].weight, width);
           pass.kernels.add(sum, made, width);
         }

@@ -58,12 +58,11 @@ class GatedFeedForward final : public FeedForwardHalf {
 
   // `count` values of one row, which begin at `at` of the buffers and at output `first`.
   void join(const Pass& pass, std::size_t at, std::size_t first, std::uint32_t count) const {
-    const auto activate = config_.activation == GateActivation::silu ? pass.kernels.silu_mul : pass.kernels.gelu_mul;
     float* gate = pass.workspace.gate + at;
     float* up = pass.workspace.up + at;
     if (!weights_.gate.bias.empty()) pass.kernels.add(gate, weights_.gate.bias.data() + first, count);
     if (!weights_.up.bias.empty()) pass.kernels.add(up, weights_.up.bias.data() + first, count);
-    activate(gate, up, gate, count);
+    pass.activate(gate, up, count);
   }
 
   LayerConfig config_;

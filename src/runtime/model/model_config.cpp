@@ -27,10 +27,32 @@ double llama3_frequency(const ModelConfig& config, double frequency) {
   return (1.0 - smooth) * frequency / config.rope_factor + smooth * frequency;
 }
 
+// YaRN (Peng et al., 2023): pairs that turn often within the original context keep their frequency, those that hardly turn are stretched
+// by the factor, and those between go from one to the other along a ramp. As in transformers' _compute_yarn_parameters.
+std::vector<float> yarn_frequencies(const ModelConfig& config) {
+  const double dim = config.rotary_dim;
+  const auto pair_of = [&](double turns) {
+    return dim * std::log(config.rope_original_context / (turns * 2.0 * std::numbers::pi)) / (2.0 * std::log(config.rope_theta));
+  };
+  const double fast = pair_of(config.rope_beta_fast);
+  const double slow = pair_of(config.rope_beta_slow);
+  const double low = std::max(config.rope_whole_pairs ? std::floor(fast) : fast, 0.0);
+  double high = std::min(config.rope_whole_pairs ? std::ceil(slow) : slow, dim - 1.0);
+  if (low == high) high += 0.001;
+  std::vector<float> frequencies(config.rotary_dim / 2);
+  for (std::uint32_t i = 0; i < frequencies.size(); ++i) {
+    const double frequency = std::pow(config.rope_theta, -2.0 * i / dim);
+    const double stretched = std::clamp((i - low) / (high - low), 0.0, 1.0);
+    frequencies[i] = static_cast<float>(frequency / config.rope_factor * stretched + frequency * (1.0 - stretched));
+  }
+  return frequencies;
+}
+
 double scaled_frequency(const ModelConfig& config, double frequency) {
   switch (config.rope_scaling) {
     case RopeScaling::none:
     case RopeScaling::longrope:  // its factors divide later
+    case RopeScaling::yarn:      // takes all of them together
       return frequency;
     case RopeScaling::linear:
       return frequency / config.rope_factor;
@@ -66,6 +88,22 @@ std::optional<Error> check_longrope(const ModelConfig& c) {
   return std::nullopt;
 }
 
+std::optional<Error> check_yarn(const ModelConfig& c) {
+  for (const auto& [name, value] : {std::pair("original_max_position_embeddings", c.rope_original_context),
+                                    {"beta_slow", c.rope_beta_slow},
+                                    {"attention_factor", static_cast<double>(c.rope_attention_factor)}})
+    if (!positive(value))
+      return Error{ErrorCode::corrupt, fmt::format("rope_scaling.{}", name), fmt::format("{} is not positive", value), {}};
+  if (!(c.rope_beta_fast >= c.rope_beta_slow) || !std::isfinite(c.rope_beta_fast) || c.rope_theta <= 1.0) {
+    return Error{ErrorCode::corrupt,
+                 "rope_scaling",
+                 fmt::format("beta_fast {}, beta_slow {} and rope_theta {} do not fit one another", c.rope_beta_fast, c.rope_beta_slow,
+                             c.rope_theta),
+                 {}};
+  }
+  return std::nullopt;
+}
+
 std::optional<Error> check_scales(const ModelConfig& c) {
   for (const auto& [name, value] : {std::pair("attention_scale", c.attention_scale),
                                     {"embedding_scale", c.embedding_scale},
@@ -73,6 +111,8 @@ std::optional<Error> check_scales(const ModelConfig& c) {
                                     {"logit_scale", c.logit_divisor}}) {
     if (!positive(value)) return Error{ErrorCode::corrupt, name, fmt::format("{} is not positive", value), {}};
   }
+  if (c.activation == GateActivation::swiglu_limited && !positive(c.swiglu_limit))
+    return Error{ErrorCode::corrupt, "swiglu_limit", fmt::format("{} is not positive", c.swiglu_limit), {}};
   for (const auto& [name, cap] : {std::pair("attn_logit_softcapping", c.attention_soft_cap), {"final_logit_softcapping", c.logit_soft_cap}})
     if (cap != 0.0F && !positive(cap)) return Error{ErrorCode::corrupt, name, fmt::format("{} caps nothing", cap), {}};
   return std::nullopt;
@@ -88,6 +128,7 @@ std::optional<Error> check_rope(const ModelConfig& c) {
   }
   if (!positive(c.rope_factor)) return Error{ErrorCode::corrupt, "rope_scaling.factor", fmt::format("{} is no factor", c.rope_factor), {}};
   if (c.rope_scaling == RopeScaling::longrope) return check_longrope(c);
+  if (c.rope_scaling == RopeScaling::yarn) return check_yarn(c);
   if (c.rope_scaling != RopeScaling::llama3) return std::nullopt;
   if (!positive(c.rope_original_context) || !positive(c.rope_low_freq_factor) || !(c.rope_high_freq_factor > c.rope_low_freq_factor)) {
     return Error{ErrorCode::corrupt,
@@ -129,6 +170,7 @@ LayerConfig ModelConfig::layer(std::uint32_t index) const {
 }
 
 std::vector<float> ModelConfig::rope_frequencies() const {
+  if (rope_scaling == RopeScaling::yarn) return yarn_frequencies(*this);
   std::vector<float> frequencies(rotary_dim / 2);
   for (std::uint32_t i = 0; i < frequencies.size(); ++i)
     frequencies[i] = static_cast<float>(scaled_frequency(*this, std::pow(rope_theta, -2.0 * i / rotary_dim)));

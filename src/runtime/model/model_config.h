@@ -14,10 +14,10 @@
 
 namespace quire {
 
-enum class RopeScaling : std::uint8_t { none, linear, llama3, longrope };
+enum class RopeScaling : std::uint8_t { none, linear, llama3, longrope, yarn };
 
 // Of the gate in the feed-forward part.
-enum class GateActivation : std::uint8_t { silu, gelu_tanh };
+enum class GateActivation : std::uint8_t { silu, gelu_tanh, swiglu_limited };
 
 // RMS norm of q and k before the rotation: of each head, or of all heads together.
 enum class QkNorm : std::uint8_t { none, per_head, whole };
@@ -26,8 +26,8 @@ enum class QkNorm : std::uint8_t { none, per_head, whole };
 enum class Rotation : std::uint8_t { none, model, window };
 
 // How a file keeps the experts: one matrix for each (their names as in Qwen's folders, or as in Mixtral's), one for all of them below one
-// another, or that with each one's gate above its up.
-enum class ExpertTensors : std::uint8_t { apart, apart_in_block, stacked, stacked_gate_up };
+// another, or that with each one's gate above its up; or (gpt-oss) turned: [expert][input][output], outputs of gate and up in turns.
+enum class ExpertTensors : std::uint8_t { apart, apart_in_block, stacked, stacked_gate_up, turned };
 
 // What all layers of a model have in common.
 struct LayerShape {
@@ -46,12 +46,15 @@ struct LayerShape {
   bool qkv_bias = false;
   bool output_bias = false;  // of the attention's output projection
   bool mlp_bias = false;
+  bool attention_sinks = false;  // a score of each head that takes a share of the weights and has no value
   QkNorm qk_norm = QkNorm::none;
   GateActivation activation = GateActivation::silu;
-  bool pre_norms = true;       // of what goes into attention and feed-forward
-  bool post_norms = false;     // of what comes out of them, before it is added
-  bool fused_qkv = false;      // the file keeps q, k and v as one matrix,
-  bool fused_gate_up = false;  // gate and up as one
+  float swiglu_limit = 0.0F;    // of swiglu_limited
+  bool pre_norms = true;        // of what goes into attention and feed-forward
+  bool post_norms = false;      // of what comes out of them, before it is added
+  bool late_norm_name = false;  // the file names the norm before feed-forward for the attention that it follows
+  bool fused_qkv = false;       // the file keeps q, k and v as one matrix,
+  bool fused_gate_up = false;   // gate and up as one
 
   // A mixture of experts (0: none): of num_experts feed-forward parts each token goes through those that a router likes best, and through
   // the shared one where there is one.
@@ -61,6 +64,7 @@ struct LayerShape {
   std::uint32_t shared_expert_size = 0;  // of the one that all tokens go through; 0: there is none
   bool normalize_experts = false;        // the weights of a token's experts are made to sum to 1
   ExpertTensors expert_tensors = ExpertTensors::apart;
+  bool expert_bias = false;  // of the router and of all experts' products
 
   [[nodiscard]] std::uint32_t q_size() const { return num_heads * head_dim; }
   [[nodiscard]] std::uint32_t kv_size() const { return num_kv_heads * head_dim; }
@@ -78,7 +82,7 @@ struct LayerConfig : LayerShape {
 
 struct ModelConfig : LayerShape {
   // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2" or "gemma3"; SmolLM2 is a llama. Or, with
-  // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe" or "granitemoe".
+  // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe" or "gpt_oss".
   std::string architecture;
   std::uint32_t num_layers = 0;
   std::uint32_t vocab_size = 0;
@@ -91,14 +95,16 @@ struct ModelConfig : LayerShape {
 
   double rope_theta = 10000.0;
   RopeScaling rope_scaling = RopeScaling::none;
-  double rope_factor = 1.0;            // linear and llama3
-  double rope_low_freq_factor = 1.0;   // llama3
-  double rope_high_freq_factor = 4.0;  // llama3
-  double rope_original_context = 0.0;  // llama3 and longrope, tokens
+  double rope_factor = 1.0;                            // linear, llama3 and yarn
+  double rope_low_freq_factor = 1.0;                   // llama3
+  double rope_high_freq_factor = 4.0;                  // llama3
+  double rope_original_context = 0.0;                  // llama3, longrope and yarn, tokens
+  double rope_beta_fast = 32.0, rope_beta_slow = 1.0;  // yarn: turns within the original context, of pairs that are kept and stretched
+  bool rope_whole_pairs = true;                        // yarn: which pairs these are is rounded
   // longrope: frequencies are divided by the long factors where more than the original context is served, by the short ones elsewhere.
   // A GGUF file keeps the factors as tensors, and these stay empty.
   std::vector<float> rope_short_factors, rope_long_factors;
-  float rope_attention_factor = 1.0F;  // longrope: of cosines and sines
+  float rope_attention_factor = 1.0F;  // longrope and yarn: of cosines and sines
   double window_rope_theta = 0.0;      // of layers with a window, unscaled; 0: they rotate as all others
   // Layers that rotate neither q nor k: those listed, or each interval-th (0: none).
   std::vector<bool> still_layers;  // [layer]; empty: no list

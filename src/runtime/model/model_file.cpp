@@ -46,17 +46,19 @@ std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
       return values * 4;
     case GgmlType::bf16:
       return values * 2;
+    case GgmlType::iq4_nl:
+    case GgmlType::mxfp4:
+      return values / 2 + values / 32 * 2;
     case GgmlType::q4_0:
     case GgmlType::q4_1:
+    case GgmlType::iq4_xs:
       return values / 2 + values / 32 * 4;
     case GgmlType::q4_k:
       return values / 2 + values / 32 * 8;
     case GgmlType::q8_0:
     case GgmlType::q5_0:
-    case GgmlType::iq4_nl:
       return values + values / 32 * 2;
     case GgmlType::q5_1:
-    case GgmlType::iq4_xs:
       return values + values / 32 * 4;
     case GgmlType::q3_k:
     case GgmlType::q6_k:

@@ -56,6 +56,17 @@ void Pass::norm_row(const float* values, const std::vector<float>& norm, float* 
     std::copy_n(values, shape.hidden_size, out);
 }
 
+void Pass::activate(float* gate, const float* up, std::uint32_t n) const {
+  switch (shape.activation) {
+    case GateActivation::silu:
+      return kernels.silu_mul(gate, up, gate, n);
+    case GateActivation::gelu_tanh:
+      return kernels.gelu_mul(gate, up, gate, n);
+    case GateActivation::swiglu_limited:
+      return kernels.swiglu_limited(gate, up, shape.swiglu_limit, gate, n);
+  }
+}
+
 void Pass::add_to_stream(const std::vector<float>& bias, const std::vector<float>& post_norm, const std::vector<float>* next_norm,
                          std::uint32_t row_begin, std::uint32_t row_end) {
   const std::uint32_t width = shape.hidden_size;

@@ -38,6 +38,8 @@ struct Pass {
   [[nodiscard]] Activations stream_input() const;
   // An empty norm leaves the values as they are.
   void norm_row(const float* values, const std::vector<float>& norm, float* out) const;
+  // gate = activation(gate) * up, as the model has it, over n values.
+  void activate(float* gate, const float* up, std::uint32_t n) const;
   // Adds what a half made, which lies in `input`: stream += scale * post_norm(input + bias); then, given `next_norm`, input =
   // next_norm(stream), prepared.
   void add_to_stream(const std::vector<float>& bias, const std::vector<float>& post_norm, const std::vector<float>* next_norm,

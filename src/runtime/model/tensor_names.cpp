@@ -33,6 +33,7 @@ constexpr Names kNames[] = {
     {TensorRole::attn_output_bias, true, "attn_output.bias", "self_attn.o_proj.bias"},
     {TensorRole::q_norm, true, "attn_q_norm.weight", "self_attn.q_norm.weight"},
     {TensorRole::k_norm, true, "attn_k_norm.weight", "self_attn.k_norm.weight"},
+    {TensorRole::sinks, true, "attn_sinks.weight", "self_attn.sinks"},
     {TensorRole::attn_post_norm, true, "post_attention_norm.weight", "post_attention_layernorm.weight"},
     {TensorRole::ffn_norm, true, "ffn_norm.weight", "post_attention_layernorm.weight"},
     {TensorRole::ffn_pre_norm, true, "ffn_norm.weight", "pre_feedforward_layernorm.weight"},
@@ -55,10 +56,17 @@ constexpr Names kNames[] = {
     {TensorRole::stack_router, true, "ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight"},
     {TensorRole::stack_gate_up, true, "ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight"},
     {TensorRole::stack_down, true, "ffn_down_exps.weight", "block_sparse_moe.output_linear.weight"},
+    {TensorRole::turned_router, true, "ffn_gate_inp.weight", "mlp.router.weight"},
+    {TensorRole::turned_gate_up, true, "ffn_gate_exps.weight", "mlp.experts.gate_up_proj"},
+    {TensorRole::turned_down, true, "ffn_down_exps.weight", "mlp.experts.down_proj"},
     {TensorRole::shared_gate, true, "ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight"},
     {TensorRole::shared_up, true, "ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight"},
     {TensorRole::shared_down, true, "ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight"},
     {TensorRole::shared_weight, true, "ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight"},
+    {TensorRole::router_bias, true, "ffn_gate_inp.bias", "mlp.router.bias"},
+    {TensorRole::expert_gate_bias, true, "ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias"},
+    {TensorRole::expert_up_bias, true, "ffn_up_exps.bias", "mlp.experts.gate_up_proj_bias"},
+    {TensorRole::expert_down_bias, true, "ffn_down_exps.bias", "mlp.experts.down_proj_bias"},
 };
 
 const Names& names_of(TensorRole role) {

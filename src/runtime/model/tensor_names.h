@@ -27,6 +27,7 @@ enum class TensorRole : std::uint8_t {
   attn_output_bias,
   q_norm,
   k_norm,
+  sinks,
   attn_post_norm,
   ffn_norm,
   ffn_pre_norm,  // the same where there is an attn_post_norm, too
@@ -50,10 +51,17 @@ enum class TensorRole : std::uint8_t {
   stack_router,
   stack_gate_up,
   stack_down,
+  turned_router,
+  turned_gate_up,
+  turned_down,
   shared_gate,
   shared_up,
   shared_down,
   shared_weight,
+  router_bias,
+  expert_gate_bias,
+  expert_up_bias,
+  expert_down_bias,
 };
 
 struct ExpertRoles {
@@ -67,6 +75,8 @@ constexpr ExpertRoles expert_roles(ExpertTensors tensors) {
       return {block_router, block_expert_gate, block_expert_up, block_expert_down};
     case ExpertTensors::stacked_gate_up:
       return {stack_router, stack_gate_up, stack_gate_up, stack_down};
+    case ExpertTensors::turned:
+      return {turned_router, turned_gate_up, turned_gate_up, turned_down};
     case ExpertTensors::apart:
     case ExpertTensors::stacked:
       break;
@@ -75,8 +85,9 @@ constexpr ExpertRoles expert_roles(ExpertTensors tensors) {
 }
 
 // What goes by the name of the norm before the feed-forward part.
-constexpr TensorRole ffn_norm_role(bool has_post_norms) {
-  return has_post_norms ? TensorRole::ffn_pre_norm : TensorRole::ffn_norm;
+constexpr TensorRole ffn_norm_role(const LayerShape& shape) {
+  if (shape.late_norm_name) return TensorRole::attn_post_norm;
+  return shape.post_norms ? TensorRole::ffn_pre_norm : TensorRole::ffn_norm;
 }
 
 std::string gguf_tensor_name(TensorRole role, std::uint32_t layer);

@@ -23,11 +23,17 @@
 namespace quire {
 namespace {
 
+// Which elements of a source are wanted: every step-th from `first` on; of a matrix whole columns, which become its rows.
+struct Turned {
+  std::uint32_t first = 0, step = 1;
+};
+
 // One tensor or a part of one; run by one thread.
 struct PackTask {
   TensorView source;
   PackedMatrix* matrix = nullptr;  // one of the two
   std::vector<float>* vector = nullptr;
+  std::optional<Turned> turned = std::nullopt;  // none: all of it, as it lies
 };
 
 struct StackedPart {
@@ -79,6 +85,28 @@ class TaskCollector {
       tasks_.push_back({std::move(own), part.matrix, nullptr});
     }
   }
+  // Of several, one below the other, each turned: parts[i] are the matrices of the i-th, whose outputs take turns in the file's columns.
+  void turned(TensorRole role, std::uint32_t layer, std::uint32_t inputs, std::uint32_t outputs,
+              std::span<const std::vector<PackedMatrix*>> parts) {
+    const auto step = static_cast<std::uint32_t>(parts.front().size());
+    auto view = take(role, layer, 2, std::uint64_t{inputs} * parts.size(), step * outputs);
+    if (!view) return;
+    if (ggml_type_info(view->type).block_columns != 1)
+      return refuse(role, layer, "is quantised, and its rows are not those of the products",
+                    "use the folder that the model was published as");
+    for_slices(*view, parts.size(), [&](TensorView slice, std::size_t i) {
+      for (std::uint32_t first = 0; first < step; ++first) tasks_.push_back({slice, parts[i][first], nullptr, Turned{first, step}});
+    });
+  }
+  // Vectors that the file keeps as the rows of one matrix, or as the elements of its rows in turns.
+  void stacked_vectors(TensorRole role, std::uint32_t layer, std::uint32_t size, std::span<const std::vector<std::vector<float>*>> parts) {
+    const auto step = static_cast<std::uint32_t>(parts.front().size());
+    auto view = take(role, layer, 2, parts.size(), step * size);
+    if (!view) return;
+    for_slices(*view, parts.size(), [&](TensorView slice, std::size_t i) {
+      for (std::uint32_t first = 0; first < step; ++first) tasks_.push_back({slice, nullptr, parts[i][first], Turned{first, step}});
+    });
+  }
   [[nodiscard]] bool has(TensorRole role) const { return unused_.contains(file_.name_of(role, 0)); }
 
   Result<std::vector<PackTask>> finish() {
@@ -115,6 +143,21 @@ class TaskCollector {
 
   // Tied models may carry the output matrix a second time, old exports the table of frequencies, and those that judge pairs of texts two
   // rows of the output matrix.
+  // Equal parts of a matrix, one below the other.
+  template <class Body>
+  static void for_slices(const TensorView& view, std::size_t count, Body body) {
+    const std::size_t bytes = view.data.size() / count;
+    for (std::size_t i = 0; i < count; ++i) {
+      TensorView slice = view;
+      slice.rows = view.rows / count;
+      slice.data = view.data.subspan(i * bytes, bytes);
+      body(std::move(slice), i);
+    }
+  }
+  void refuse(TensorRole role, std::uint32_t layer, const char* what, const char* remedy) {
+    if (!error_) error_ = Error{ErrorCode::unsupported, file_.name_of(role, layer), what, remedy};
+  }
+
   static bool may_be_left_out(std::string_view name) {
     return name == "lm_head.weight" || name == "cls.output.weight" || name.ends_with(".rotary_emb.inv_freq");
   }
@@ -151,6 +194,7 @@ void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector&
   collector.vector_if(c.qk_norm != QkNorm::none, TensorRole::q_norm, layer, whole ? c.q_size() : c.head_dim, out.q_norm);
   collector.vector_if(c.qk_norm != QkNorm::none, TensorRole::k_norm, layer, whole ? c.kv_size() : c.head_dim, out.k_norm);
   collector.linear(TensorRole::attn_output, TensorRole::attn_output_bias, c.output_bias, layer, c.hidden_size, c.q_size(), out.attn_output);
+  collector.vector_if(c.attention_sinks, TensorRole::sinks, layer, c.num_heads, out.sinks);
   collector.vector_if(c.post_norms, TensorRole::attn_post_norm, layer, c.hidden_size, out.attn_post_norm);
 }
 
@@ -163,6 +207,16 @@ void collect_routed_experts(const LayerConfig& c, std::uint32_t layer, TaskColle
       collector.matrix(roles.up, layer, c.expert_size, c.hidden_size, out.experts[i].up, i);
       collector.matrix(roles.down, layer, c.hidden_size, c.expert_size, out.experts[i].down, i);
     }
+    return;
+  }
+  if (c.expert_tensors == ExpertTensors::turned) {
+    std::vector<std::vector<PackedMatrix*>> gates_and_ups, downs;
+    for (ExpertWeights& expert : out.experts) {
+      gates_and_ups.push_back({&expert.gate, &expert.up});
+      downs.push_back({&expert.down});
+    }
+    collector.turned(roles.gate, layer, c.hidden_size, c.expert_size, gates_and_ups);
+    collector.turned(roles.down, layer, c.expert_size, c.hidden_size, downs);
     return;
   }
   std::vector<StackedPart> gates, ups, gates_and_ups, downs;
@@ -182,10 +236,29 @@ void collect_routed_experts(const LayerConfig& c, std::uint32_t layer, TaskColle
   collector.stacked(roles.down, layer, c.expert_size, downs);
 }
 
+void collect_expert_biases(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
+  std::vector<std::vector<std::vector<float>*>> gates, ups, gates_and_ups, downs;
+  for (ExpertWeights& expert : out.experts) {
+    gates.push_back({&expert.gate_bias});
+    ups.push_back({&expert.up_bias});
+    gates_and_ups.push_back({&expert.gate_bias, &expert.up_bias});
+    downs.push_back({&expert.down_bias});
+  }
+  collector.vector(TensorRole::router_bias, layer, c.num_experts, out.router_bias);
+  if (c.expert_tensors == ExpertTensors::turned) {
+    collector.stacked_vectors(TensorRole::expert_gate_bias, layer, c.expert_size, gates_and_ups);
+  } else {
+    collector.stacked_vectors(TensorRole::expert_gate_bias, layer, c.expert_size, gates);
+    collector.stacked_vectors(TensorRole::expert_up_bias, layer, c.expert_size, ups);
+  }
+  collector.stacked_vectors(TensorRole::expert_down_bias, layer, c.hidden_size, downs);
+}
+
 void collect_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
   const bool has_shared = c.shared_expert_size > 0;
   out.experts.resize(c.num_experts + (has_shared ? 1 : 0));
   collect_routed_experts(c, layer, collector, out);
+  if (c.expert_bias) collect_expert_biases(c, layer, collector, out);
   if (!has_shared) return;
   ExpertWeights& shared = out.experts.back();
   collector.matrix(TensorRole::shared_gate, layer, c.shared_expert_size, c.hidden_size, shared.gate);
@@ -195,7 +268,7 @@ void collect_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& c
 }
 
 void collect_feed_forward(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
-  collector.vector_if(c.pre_norms, ffn_norm_role(c.post_norms), layer, c.hidden_size, out.ffn_norm);
+  collector.vector_if(c.pre_norms, ffn_norm_role(c), layer, c.hidden_size, out.ffn_norm);
   collector.vector_if(c.post_norms, TensorRole::ffn_post_norm, layer, c.hidden_size, out.ffn_post_norm);
   if (c.num_experts > 0) return collect_experts(c, layer, collector, out);
   if (c.fused_gate_up) {
@@ -257,6 +330,8 @@ WeightFormat weight_format(UnpackedFormat format) {
       return WeightFormat::bf16;
     case UnpackedFormat::q4:
       return WeightFormat::q4;
+    case UnpackedFormat::q4_table:
+      return WeightFormat::q4_table;
     case UnpackedFormat::q8:
       return WeightFormat::q8;
   }
@@ -273,7 +348,7 @@ void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row
     unpack_bf16_row(source.type, bytes, buffers.halves);
     packer.put_bf16(row, buffers.halves);
   } else {
-    const bool four_bits = format == UnpackedFormat::q4;
+    const bool four_bits = format != UnpackedFormat::q8;
     const std::size_t groups = columns / (four_bits ? 32 : 16);
     const std::span scales(buffers.scales.data(), groups);
     const std::span minimums(buffers.minimums.data(), groups);
@@ -287,11 +362,31 @@ void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row
   }
 }
 
-Result<void> pack_vector(const ModelFile& file, const TensorView& source, std::vector<float>& vector) {
+Result<void> pack_vector(const ModelFile& file, const TensorView& source, Turned wanted, std::vector<float>& vector) {
   std::vector<std::byte> bytes(source.data.size());
   if (auto read = file.read(source.data, bytes); !read) return read;
-  vector.resize(source.columns);
-  dequantise_row(source.type, bytes, vector);
+  std::vector<float> all(source.columns);
+  dequantise_row(source.type, bytes, all);
+  for (std::size_t i = wanted.first; i < all.size(); i += wanted.step) vector.push_back(all[i]);
+  return {};
+}
+
+// The file's rows are the inputs.
+Result<void> pack_turned(const ModelFile& file, const TensorView& source, Turned wanted, PackedMatrix& matrix) {
+  const auto inputs = static_cast<std::uint32_t>(source.rows);
+  const auto outputs = static_cast<std::uint32_t>(source.columns / wanted.step);
+  const std::size_t row_size = source.data.size() / source.rows;
+  std::vector<float> values(std::size_t{outputs} * inputs), row(source.columns);
+  std::vector<std::byte> bytes(row_size);
+  for (std::size_t input = 0; input < inputs; ++input) {
+    if (auto read = file.read(source.data.subspan(input * row_size, row_size), bytes); !read) return read;
+    dequantise_row(source.type, bytes, row);
+    for (std::size_t output = 0; output < outputs; ++output) values[output * inputs + input] = row[wanted.first + output * wanted.step];
+  }
+  MatrixPacker packer(weight_format(*unpacked_format(source.type)), outputs, inputs);
+  for (std::uint32_t output = 0; output < outputs; ++output)
+    packer.put_f32(output, std::span(values).subspan(std::size_t{output} * inputs, inputs));
+  matrix = packer.finish();
   return {};
 }
 
@@ -301,7 +396,8 @@ Result<void> pack_matrix(const ModelFile& file, const TensorView& source, Packed
   const std::size_t row_size = source.data.size() / source.rows;
   const std::size_t rows_at_once = std::min<std::size_t>(source.rows, kReadBytes / std::max<std::size_t>(row_size, 1) + 1);
   const UnpackedFormat format = *unpacked_format(source.type);
-  MatrixPacker packer(weight_format(format), static_cast<std::uint32_t>(source.rows), static_cast<std::uint32_t>(source.columns));
+  MatrixPacker packer(weight_format(format), static_cast<std::uint32_t>(source.rows), static_cast<std::uint32_t>(source.columns),
+                      code_table(source.type));
   RowBuffers buffers(source.columns);
   std::vector<std::byte> bytes(rows_at_once * row_size);
   for (std::size_t first = 0; first < source.rows; first += rows_at_once) {
@@ -313,6 +409,12 @@ Result<void> pack_matrix(const ModelFile& file, const TensorView& source, Packed
   }
   matrix = packer.finish();
   return {};
+}
+
+Result<void> run(const ModelFile& file, const PackTask& task) {
+  if (task.vector != nullptr) return pack_vector(file, task.source, task.turned.value_or(Turned{}), *task.vector);
+  if (task.turned) return pack_turned(file, task.source, *task.turned, *task.matrix);
+  return pack_matrix(file, task.source, *task.matrix);
 }
 
 Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, ThreadPool& pool, void (*progress)(double)) {
@@ -328,7 +430,7 @@ Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, Thre
   pool.parallel_for(static_cast<std::uint32_t>(tasks.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::uint32_t i = begin; i < end && !failed; ++i) {
       const PackTask& task = tasks[i];
-      auto packed = task.vector != nullptr ? pack_vector(file, task.source, *task.vector) : pack_matrix(file, task.source, *task.matrix);
+      auto packed = run(file, task);
       if (!packed) {
         const std::lock_guard lock(mutex);
         failed = true;
@@ -354,6 +456,15 @@ void add_to_norms(float offset, DecoderWeights& weights) {
       add(*norm);
 }
 
+// Sinks that are no numbers would spoil every answer.
+Result<void> check_sinks(const ModelFile& file, const DecoderWeights& weights) {
+  for (std::uint32_t layer = 0; layer < weights.layers.size(); ++layer)
+    for (const float sink : weights.layers[layer].sinks)
+      if (!std::isfinite(sink))
+        return fail(ErrorCode::corrupt, file.name_of(TensorRole::sinks, layer), fmt::format("holds {}", sink), "download the model again");
+  return {};
+}
+
 std::uint64_t bytes_of(const Linear& linear) {
   return linear.matrix.bytes() + linear.bias.size() * sizeof(float);
 }
@@ -363,13 +474,18 @@ std::uint64_t bytes_of(const Linear& linear) {
 std::uint64_t DecoderWeights::bytes() const {
   std::uint64_t floats = output_norm.size() + rope_factors.size() + rope_long_factors.size();
   std::uint64_t sum = embedding.bytes() + output.bytes();
+  const auto count = [&floats](const auto&... vectors) { ((floats += vectors.size()), ...); };
   for (const LayerWeights& layer : layers) {
     for (const auto* norm : {&layer.attn_norm, &layer.q_norm, &layer.k_norm, &layer.attn_post_norm, &layer.ffn_norm, &layer.ffn_post_norm})
       floats += norm->size();
     for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down})
       sum += bytes_of(*linear);
     sum += layer.router.bytes() + layer.shared_weight.bytes();
-    for (const ExpertWeights& expert : layer.experts) sum += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
+    count(layer.sinks, layer.router_bias);
+    for (const ExpertWeights& expert : layer.experts) {
+      sum += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
+      count(expert.gate_bias, expert.up_bias, expert.down_bias);
+    }
   }
   return sum + floats * sizeof(float);
 }
@@ -382,6 +498,7 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, voi
   if (auto packed = run_tasks(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   add_to_norms(file.config().norm_offset, weights);
+  if (auto sound = check_sinks(file, weights); !sound) return std::unexpected(std::move(sound.error()));
   const bool longrope = !weights.rope_long_factors.empty();
   for (const auto& [role, factors] :
        {std::pair(longrope ? TensorRole::rope_short_factors : TensorRole::rope_factors, &weights.rope_factors),

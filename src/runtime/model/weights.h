@@ -18,18 +18,21 @@ struct Linear {
 
 struct ExpertWeights {
   PackedMatrix gate, up, down;
+  std::vector<float> gate_bias, up_bias, down_bias;
 };
 
-// Norms that the model has not are empty.
+// Norms, biases and sinks that the model has not are empty.
 // What a file keeps as one matrix (fused q, k and v, or gate and up) is packed as the parts.
 struct LayerWeights {
   std::vector<float> attn_norm;
   Linear q, k, v, attn_output;
   std::vector<float> q_norm, k_norm;  // of one head, or of all together
+  std::vector<float> sinks;           // [num_heads]
   std::vector<float> attn_post_norm;
   std::vector<float> ffn_norm;
-  Linear gate, up, down;               // no rows in a layer with experts
-  PackedMatrix router;                 // [num_experts][hidden_size]; no rows: no experts
+  Linear gate, up, down;  // no rows in a layer with experts
+  PackedMatrix router;    // [num_experts][hidden_size]; no rows: no experts
+  std::vector<float> router_bias;
   PackedMatrix shared_weight;          // one row, where there is a shared expert whose part is weighed
   std::vector<ExpertWeights> experts;  // the shared one, if there is one, behind the others
   std::vector<float> ffn_post_norm;

@@ -56,6 +56,7 @@ struct Queries {
   std::vector<float> q;  // [row][heads][head_dim]
   std::uint32_t window = 0;
   float soft_cap = 0.0F;
+  std::vector<float> sinks = {};  // [head]; empty: none
 };
 
 // Outputs [row][heads][head_dim], in items of at most `rows_per_item` rows.
@@ -77,6 +78,7 @@ inline std::vector<float> attend(const Kernels& kernels, const Cache& cache, con
       item.scale = 0.125F;
       item.window = queries.window;
       item.soft_cap = queries.soft_cap;
+      item.sinks = queries.sinks.empty() ? nullptr : queries.sinks.data();
       kernels.attend(cache.layer, item, scratch);
     }
   }
@@ -97,7 +99,8 @@ inline std::vector<double> exact_row(const Cache& cache, const Queries& queries,
     const auto cap = static_cast<double>(queries.soft_cap);
     weights[t] = std::exp(cap == 0.0 ? dot * 0.125 : cap * std::tanh(dot * 0.125 / cap));
   }
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const double sum =
+      std::accumulate(weights.begin(), weights.end(), queries.sinks.empty() ? 0.0 : std::exp(static_cast<double>(queries.sinks[head])));
   std::vector<double> out(dim, 0.0);
   for (std::uint32_t t = first; t < seen; ++t) {
     const float* v = cache.v.data() + t * cache.row + std::size_t{head / queries.group} * dim;

@@ -111,6 +111,7 @@ TEST(Attention, ARowInPiecesHasTheBitsOfTheWholeRow) {
       const Cache cache(rng, length % 2 == 0 ? KvDtype::bf16 : KvDtype::f32, 16, 1, 48, length);
       Queries queries = random_queries(rng, cache, group, 1);
       queries.window = window;
+      if (length % 2 == 1) queries.sinks = random_floats(rng, group);
       const std::uint32_t num_segments = (length - 1) / kSegmentTokens + 1;
       const std::uint32_t first_segment = window_begin(window, length - 1) / kSegmentTokens;
       for (const Kernels* kernels : available_kernels()) {
@@ -123,6 +124,7 @@ TEST(Attention, ARowInPiecesHasTheBitsOfTheWholeRow) {
           item.blocks = cache.blocks.data();
           item.scale = 0.125F;
           item.window = window;
+          item.sinks = queries.sinks.empty() ? nullptr : queries.sinks.data();
           item.partials = partials.data();
           for (std::uint32_t end = num_segments; end > first_segment;
                end -= std::min(end - first_segment, per_piece)) {  // the last ones first

@@ -53,5 +53,29 @@ TEST(Attention, AWindowThatHoldsEverythingIsNone) {
   }
 }
 
+// A sink that no score comes near takes everything, one far below all scores nothing; between them the value of double precision.
+TEST(Attention, SinksTakeTheirShare) {
+  Rng rng(63);
+  for (int round = 0; round < 60; ++round) {
+    const std::uint32_t length = 1 + random_below(rng, round % 3 == 0 ? 1400 : 200);
+    const std::uint32_t group = 1 + random_below(rng, 4);
+    const std::uint32_t kv_heads = 1 + random_below(rng, 2);
+    const Cache cache(rng, round % 2 == 0 ? KvDtype::bf16 : KvDtype::f32, 1 + random_below(rng, 20), kv_heads, 32, length);
+    Queries queries = random_queries(rng, cache, group, 1 + random_below(rng, std::min(length, 50U)));
+    queries.window = round % 4 == 0 ? 0 : 1 + random_below(rng, 300);
+    queries.sinks = random_floats(rng, std::size_t{group} * kv_heads, round % 5 == 0 ? 30.0F : 2.0F);
+    const std::uint32_t row = random_below(rng, queries.rows);
+    const std::uint32_t head = random_below(rng, group * kv_heads);
+    const std::vector<double> exact = exact_row(cache, queries, row, head);
+    const std::vector<float> expected = attend(select_kernels(KernelIsa::reference), cache, queries, 1000);
+    const std::size_t at = (row * group * kv_heads + head) * std::size_t{32};
+    for (std::uint32_t d = 0; d < 32; ++d) ASSERT_NEAR(expected[at + d], exact[d], 5e-6) << "sink " << queries.sinks[head];
+    for (const Kernels* kernels : available_kernels())
+      for (const std::uint32_t rows_per_item : {1U, 1 + random_below(rng, 60), 1000U})
+        ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, rows_per_item), expected))
+            << kernels->name << " length " << length << " rows " << rows_per_item;
+  }
+}
+
 }  // namespace
 }  // namespace quire

@@ -38,7 +38,7 @@ std::vector<float> uniform(Random& random, std::size_t n, float range) {
 }
 
 PackedMatrix make_matrix(Random& random, const WeightCase& kind, std::uint32_t rows, std::uint32_t columns) {
-  MatrixPacker packer(kind.format, rows, columns);
+  MatrixPacker packer(kind.format, rows, columns, kTestTable);
   const bool q8 = kind.format == WeightFormat::q8;
   const auto scale = [&](float range) {
     const float value = uniform(random, 1, range)[0];
@@ -74,6 +74,8 @@ void add_elementwise(const Kernels& kernels, Digests& digests) {
     digests["silu_mul" + size] = digest_of(out);
     kernels.gelu_mul(a.data(), b.data(), out.data(), n);
     digests["gelu_mul" + size] = digest_of(out);
+    kernels.swiglu_limited(a.data(), b.data(), 0.7F, out.data(), n);
+    digests["swiglu_limited" + size] = digest_of(out);
     out = a;
     kernels.soft_cap(out.data(), 3.0F, n);
     digests["soft_cap" + size] = digest_of(out);
@@ -158,6 +160,7 @@ void add_attention(const Kernels& kernels, Digests& digests) {
         Random random(dim + length);
         const DigestCache cache(kernels, random, dtype, dim, length);
         const std::vector<float> q = uniform(random, std::size_t{rows} * group * dim, 2.0F);
+        const std::vector<float> sinks = uniform(random, group, 4.0F);
         const AttentionItem item{
             .q = q.data(), .q_stride = std::size_t{group} * dim, .rows = rows, .first_position = length - rows, .group = group};
         const std::string key = std::string(" ") + name + " dim=" + std::to_string(dim) + " group=" + std::to_string(group) +
@@ -168,6 +171,8 @@ void add_attention(const Kernels& kernels, Digests& digests) {
         windowed.window = 150;
         windowed.soft_cap = 1.5F;
         digests["attend in a window" + key] = digest_of(attend(kernels, cache, windowed, false));
+        windowed.sinks = sinks.data();
+        digests["attend with sinks" + key] = digest_of(attend(kernels, cache, windowed, false));
       }
     }
     Random random(3);

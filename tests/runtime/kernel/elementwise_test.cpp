@@ -92,6 +92,7 @@ TEST(Elementwise, TouchesItsOwnLengthOnly) {
       kernels->silu_mul(x.data(), weight.data(), x.data(), n);
       kernels->gelu_mul(x.data(), weight.data(), x.data(), n);
       kernels->soft_cap(x.data(), 3.0F, n);
+      kernels->swiglu_limited(x.data(), weight.data(), 3.0F, x.data(), n);
       kernels->add(x.data(), y.data(), n);
       for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(std::isnan(x[i]), i < n) << kernels->name << " n " << n;
       for (std::size_t i = n; i < x.size(); ++i) ASSERT_EQ(x[i], 2.0F) << kernels->name << " n " << n;
@@ -129,6 +130,36 @@ TEST(Elementwise, GeluAndSoftCapAreThoseOfDoublePrecisionOnEveryTable) {
     kernels->gelu_mul(x.data(), ones.data(), other.data(), n);
     kernels->soft_cap(other_capped.data(), 5.0F, n);
     EXPECT_TRUE(same_bits(other, gelu) && same_bits(other_capped, capped)) << kernels->name;
+  }
+}
+
+TEST(Elementwise, TheLimitedGateIsThatOfDoublePrecisionOnEveryTable) {
+  Rng rng(37);
+  std::vector<float> gate = random_floats(rng, 1003, 6.0F), up = random_floats(rng, 1003, 6.0F);
+  for (const float value : {0.0F, 7.0F, -7.0F, 1e30F, -1e30F}) {
+    gate.push_back(value);
+    up.push_back(-value);
+  }
+  const auto n = static_cast<std::uint32_t>(gate.size());
+  for (const Kernels* kernels : available_kernels()) {
+    std::vector<float> out(n), over_gate = gate, over_up = up, plain(n);
+    kernels->swiglu_limited(gate.data(), up.data(), 7.0F, out.data(), n);
+    kernels->swiglu_limited(over_gate.data(), up.data(), 7.0F, over_gate.data(), n);
+    kernels->swiglu_limited(gate.data(), over_up.data(), 7.0F, over_up.data(), n);
+    select_kernels(KernelIsa::reference).swiglu_limited(gate.data(), up.data(), 7.0F, plain.data(), n);
+    EXPECT_TRUE(same_bits(over_gate, out) && same_bits(over_up, out) && same_bits(plain, out)) << kernels->name;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const double g = std::min<double>(gate[i], 7.0), u = std::clamp<double>(up[i], -7.0, 7.0);
+      const double exact = (u + 1.0) * g / (1.0 + std::exp(-1.702 * g));
+      ASSERT_NEAR(out[i], exact, 2e-6 * std::max(1.0, std::fabs(exact))) << gate[i] << " " << up[i];
+    }
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+      const float one = 1.0F;
+      float spoilt[2] = {};
+      kernels->swiglu_limited(&bad, &one, 7.0F, &spoilt[0], 1);
+      kernels->swiglu_limited(&one, &bad, 7.0F, &spoilt[1], 1);
+      EXPECT_TRUE(std::isnan(spoilt[0]) && std::isnan(spoilt[1])) << kernels->name << " " << bad;
+    }
   }
 }
 

@@ -40,11 +40,16 @@ inline std::vector<WeightCase> weight_cases() {
           {.format = WeightFormat::q4, .name = "q4"},
           {.format = WeightFormat::q4, .exact_in_f16 = false, .name = "q4_f32_scales"},
           {.format = WeightFormat::q4, .minimums = false, .name = "q4_no_minimums"},
+          {.format = WeightFormat::q4_table, .name = "q4_table"},
+          {.format = WeightFormat::q4_table, .minimums = false, .exact_in_f16 = false, .name = "q4_table_f32_scales"},
           {.format = WeightFormat::q8, .minimums = false, .name = "q8"},
           {.format = WeightFormat::q8, .halves = true, .minimums = false, .exact_in_f16 = false, .name = "q8_halves"},
           {.format = WeightFormat::q8, .halves = true, .name = "q8_halves_minimums"},
           {.format = WeightFormat::q8, .exact_in_f16 = false, .name = "q8_minimums"}};
 }
+
+// What the codes of q4_table stand for in tests: no two the same, and both ends of a byte.
+inline constexpr CodeTable kTestTable{128, 255, 3, 77, 201, 0, 140, 130, 120, 99, 150, 160, 31, 64, 222, 127};
 
 inline float random_scale(Rng& rng, const WeightCase& kind, float deviation) {
   const float value = random_floats(rng, 1, deviation)[0];
@@ -70,19 +75,19 @@ inline void put_quantised_row(Rng& rng, const WeightCase& kind, MatrixPacker& pa
     if (kind.minimums) minimums[i] = repeat ? minimums[i - 1] : random_scale(rng, kind, 0.05F);
   }
   for (std::size_t k = 0; k < weights.size(); ++k) {
-    const int code = static_cast<int>(codes[k]) - (q8 ? 128 : 0);
+    const int code = kind.format == WeightFormat::q4_table ? kTestTable[codes[k]] - 128 : static_cast<int>(codes[k]) - (q8 ? 128 : 0);
     weights[k] = std::fma(static_cast<float>(code), scales[k / per_scale], minimums[k / per_scale]);
   }
   q8 ? packer.put_q8(row, codes, scales, minimums) : packer.put_q4(row, codes, scales, minimums);
 }
 
 inline MatrixCase random_matrix(Rng& rng, const WeightCase& kind, std::uint32_t rows, std::uint32_t columns) {
-  MatrixPacker packer(kind.format, rows, columns);
+  MatrixPacker packer(kind.format, rows, columns, kTestTable);
   MatrixCase made;
   made.weights.resize(std::size_t{rows} * columns);
   for (std::uint32_t row = 0; row < rows; ++row) {
     const std::span<float> weights = std::span(made.weights).subspan(std::size_t{row} * columns, columns);
-    if (kind.format == WeightFormat::q4 || kind.format == WeightFormat::q8) {
+    if (is_integer(kind.format)) {
       put_quantised_row(rng, kind, packer, row, weights);
       continue;
     }

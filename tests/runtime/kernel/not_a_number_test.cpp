@@ -99,7 +99,7 @@ TEST_P(NotANumber, AnActivationSpoilsItsRowOfTheProductAndNoOther) {
 
 // One weight row with a bad number: in the weights themselves, in a scale or in a minimum.
 PackedMatrix spoilt_matrix(Rng& rng, WeightFormat format, std::uint32_t bad_row, float bad, bool in_minimum) {
-  MatrixPacker packer(format, 20, 64);
+  MatrixPacker packer(format, 20, 64, kTestTable);
   for (std::uint32_t row = 0; row < 20; ++row) {
     const bool spoil = row == bad_row;
     if (format == WeightFormat::f32 || format == WeightFormat::bf16) {
@@ -121,7 +121,7 @@ PackedMatrix spoilt_matrix(Rng& rng, WeightFormat format, std::uint32_t bad_row,
 
 TEST_P(NotANumber, AWeightSpoilsItsOutputOfEveryRowAndNoOther) {
   constexpr std::uint32_t kNone = 100, kBadRow = 18;
-  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::q4, WeightFormat::q8}) {
+  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::q4, WeightFormat::q4_table, WeightFormat::q8}) {
     for (const ActivationMode mode : {ActivationMode::f32, ActivationMode::int16, ActivationMode::int8}) {
       for (const float bad : kBad) {
         for (const bool in_minimum : {false, true}) {

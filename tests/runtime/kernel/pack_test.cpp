@@ -1,6 +1,8 @@
 #include "runtime/kernel/pack.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "runtime/kernel/kernel_fixtures.h"
 
@@ -25,13 +27,17 @@ TEST(MatrixPacker, UnpackedRowsAreTheWeights) {
 
 TEST(MatrixPacker, TakesNoMoreBytesThanTheFormatNeeds) {
   Rng rng(22);
-  const auto bytes_per_row = [&](const WeightCase& kind) { return random_matrix(rng, kind, 16, 320).packed.bytes() / 16; };
   const std::vector<WeightCase> cases = weight_cases();
-  EXPECT_EQ(bytes_per_row(cases[0]), 320 * 4U);
-  EXPECT_EQ(bytes_per_row(cases[1]), 320 * 2U);
-  EXPECT_EQ(bytes_per_row(cases[2]), 10 * (16U + 2 + 2));  // as Q4_1
-  EXPECT_EQ(bytes_per_row(cases[5]), 10 * (32U + 2));      // as Q8_0
-  EXPECT_EQ(bytes_per_row(cases[6]), 10 * (32U + 4 + 4));
+  const auto bytes_per_row = [&](std::string_view name) {
+    return random_matrix(rng, *std::ranges::find(cases, name, &WeightCase::name), 16, 320).packed.bytes() / 16;
+  };
+  EXPECT_EQ(bytes_per_row("f32"), 320 * 4U);
+  EXPECT_EQ(bytes_per_row("bf16"), 320 * 2U);
+  EXPECT_EQ(bytes_per_row("q4"), 10 * (16U + 2 + 2));  // as Q4_1
+  EXPECT_EQ(bytes_per_row("q4_table"), 10 * (16U + 2 + 2));
+  EXPECT_EQ(bytes_per_row("q4_table_f32_scales"), 10 * (16U + 4));  // as IQ4_XS
+  EXPECT_EQ(bytes_per_row("q8"), 10 * (32U + 2));                   // as Q8_0
+  EXPECT_EQ(bytes_per_row("q8_halves"), 10 * (32U + 4 + 4));
 }
 
 TEST(MatrixPacker, RowsMayComeInAnyOrder) {

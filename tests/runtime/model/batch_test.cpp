@@ -45,6 +45,7 @@ ModelConfig config_of(const std::string& architecture) {
     config.residual_scale = 0.22F;
     config.logit_divisor = 8.0F;
   }
+  if (architecture == "gpt_oss") return tiny::small_gpt_oss();
   if (architecture.ends_with("moe")) config = tiny::small_mixture(architecture);
   if (architecture == "phi3") {
     config.fused_qkv = config.fused_gate_up = true;
@@ -87,7 +88,8 @@ const std::vector<Variant>& variants() {
       {"olmo2", "Q2_K", ActivationMode::int16, KvDtype::bf16},     {"mistral", "Q4_1", ActivationMode::int16, KvDtype::bf16},
       {"gemma2", "mixed", ActivationMode::int16, KvDtype::bf16},   {"gemma2", "F32", ActivationMode::f32, KvDtype::f32},
       {"qwen2_moe", "Q4_1", ActivationMode::int16, KvDtype::bf16}, {"qwen3_moe", "F32", ActivationMode::f32, KvDtype::f32},
-      {"olmoe", "Q8_0", ActivationMode::int8, KvDtype::bf16}};
+      {"olmoe", "Q8_0", ActivationMode::int8, KvDtype::bf16},      {"gpt_oss", "MXFP4", ActivationMode::int16, KvDtype::bf16},
+      {"gpt_oss", "F32", ActivationMode::f32, KvDtype::f32}};
   return all;
 }
 

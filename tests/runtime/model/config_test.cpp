@@ -273,6 +273,49 @@ TEST(ModelConfig, LongropeScalesAttentionByHowFarTheContextGrew) {
   EXPECT_EQ(scaled("longrope", R"(, "partial_rotary_factor": 0.75)").error().field, "rope_scaling.short_factor");
 }
 
+// Values of transformers' _compute_yarn_parameters for gpt-oss (which parts pairs by fractions) and for whole pairs.
+TEST(ModelConfig, YarnStretchesPairsThatHardlyTurn) {
+  const auto scaled = [](const std::string& more) {
+    return from_json(json_of("llama", R"(, "head_dim": 64, "rope_theta": 150000.0, "max_position_embeddings": 131072, "rope_scaling": )"
+                                      R"({"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096)" +
+                                          more + "}"));
+  };
+  const auto by_fractions = scaled(R"(, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false)");
+  ASSERT_TRUE(by_fractions) << by_fractions.error().to_string();
+  EXPECT_FLOAT_EQ(by_fractions->rope_attention_factor, 1.3465736F);
+  const std::vector<float> fractions = by_fractions->rope_frequencies(), whole = scaled("")->rope_frequencies();
+  for (const auto& [pair, of_fractions, of_whole] : {std::tuple(0, 1.0F, 1.0F),
+                                                     {7, 0.07374456524848938F, 0.07374456524848938F},
+                                                     {8, 0.05081327259540558F, 0.05081327259540558F},
+                                                     {9, 0.031705696135759354F, 0.031620752066373825F},
+                                                     {13, 0.0038603590801358223F, 0.0040695546194911F},
+                                                     {17, 0.00012931869423482567F, 0.0002279478358104825F},
+                                                     {18, 3.830881178146228e-05F, 3.830881178146228e-05F},
+                                                     {31, 3.023511396804679e-07F, 3.023511396804679e-07F}}) {
+    EXPECT_FLOAT_EQ(fractions[pair], of_fractions) << pair;
+    EXPECT_FLOAT_EQ(whole[pair], of_whole) << pair;
+  }
+  EXPECT_FLOAT_EQ(scaled(R"(, "mscale": 0.707, "mscale_all_dim": 1.0)")->rope_attention_factor, 0.9245892963555604F);
+  EXPECT_FLOAT_EQ(scaled(R"(, "attention_factor": 2.5)")->rope_attention_factor, 2.5F);
+  EXPECT_EQ(scaled(R"(, "beta_slow": -1.0)").error().field, "rope_scaling.beta_slow");
+  EXPECT_EQ(scaled(R"(, "beta_fast": 0.5)").error().field, "rope_scaling");
+  EXPECT_EQ(scaled(R"(, "factor": -2.0)").error().field, "rope_scaling.factor");
+}
+
+TEST(ModelConfig, GptOssIsThatOfTransformers) {
+  const std::string experts = R"(, "num_local_experts": 8, "num_experts_per_tok": 2, "num_hidden_layers": 3)";
+  const std::string rope = R"(, "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096})";
+  const auto config = from_json(json_of("gpt_oss", experts + rope + R"(, "sliding_window": 16)"));
+  ASSERT_TRUE(config) << config.error().to_string();
+  EXPECT_EQ(config->sliding_windows, (std::vector{16U, 0U, 16U})) << "layers take turns";
+  EXPECT_TRUE(config->qkv_bias && config->output_bias && config->expert_bias && config->attention_sinks && config->normalize_experts);
+  EXPECT_EQ(config->activation, GateActivation::swiglu_limited);
+  EXPECT_EQ(config->swiglu_limit, 7.0F);
+  EXPECT_EQ(config->expert_size, 96U);
+  EXPECT_EQ(from_json(json_of("gpt_oss", experts)).error().field, "config.json: rope_scaling");
+  EXPECT_EQ(from_json(json_of("gpt_oss", experts + rope + R"(, "swiglu_limit": 0)")).error().field, "swiglu_limit");
+}
+
 constexpr const char* kQwenExperts = R"(, "moe_intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 2)";
 
 TEST(ModelConfig, ExpertsAreThoseOfTransformers) {

@@ -128,4 +128,12 @@ inline const std::map<std::string, LogitBounds>& expert_logit_bounds() {
   return all;
 }
 
+inline const std::map<std::string, LogitBounds>& gpt_oss_logit_bounds() {
+  static const std::map<std::string, LogitBounds> all{{"F32", {1.2e-4, 1.2e-4, 0.22, 0.22}},
+                                                      {"BF16", {2.4e-5, 2.4e-5, 0.1, 0.1}},
+                                                      {"Q8_0", {4e-4, 3.2e-3, 0.38, 0.38}},
+                                                      {"MXFP4", {1.2e-4, 1.5e-3, 0.19, 0.18}}};
+  return all;
+}
+
 }  // namespace quire::tiny

@@ -68,5 +68,10 @@ TEST(Logits, MatchTransformersOnMixturesOfExperts) {
   expect_logits_of(tiny::read_logit_record("expert_"), tiny::expert_logit_bounds());
 }
 
+// gpt-oss, beyond its windows (tools/record_gpt_oss_logits.py).
+TEST(Logits, MatchTransformersOnGptOss) {
+  expect_logits_of(tiny::read_logit_record("gpt_oss_"), tiny::gpt_oss_logit_bounds());
+}
+
 }  // namespace
 }  // namespace quire

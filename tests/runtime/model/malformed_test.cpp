@@ -150,7 +150,7 @@ TEST_F(Malformed, RefusesWhatAConfigAsksForInVain) {
   };
   EXPECT_EQ(code_and_field("model_type", "gpt2"), std::pair(ErrorCode::unsupported, std::string("config.json: model_type")));
   EXPECT_EQ(code_and_field("hidden_act", "gelu"), std::pair(ErrorCode::unsupported, std::string("config.json: hidden_act")));
-  EXPECT_EQ(code_and_field("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}).second, "config.json: rope_scaling.rope_type");
+  EXPECT_EQ(code_and_field("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 4.0}}).second, "config.json: rope_scaling.rope_type");
   EXPECT_EQ(code_and_field("rope_scaling", {{"rope_type", "llama3"}, {"factor", 4.0}}).second, "config.json: rope_scaling.low_freq_factor");
   EXPECT_EQ(code_and_field("quantization_config", {{"bits", 4}}).first, ErrorCode::unsupported);
   EXPECT_EQ(code_and_field("partial_rotary_factor", 0.5).first, ErrorCode::unsupported);
@@ -220,6 +220,27 @@ TEST_F(Malformed, RefusesFusedMatricesAndFactorsThatDoNotFit) {
                       })
                 .field,
             "blk.1.attn_q.weight");
+}
+
+TEST_F(Malformed, RefusesAGptOssThatIsNotWhole) {
+  const ModelConfig config = tiny::small_gpt_oss();
+  const auto load_with = [&](const std::function<void(Tensors&)>& change) {
+    Tensors made = tiny::make_tensors(config, true, "F32");
+    change(made);
+    return load_gguf(tiny::gguf_header(config), made);
+  };
+  for (const char* name :
+       {"blk.1.attn_sinks.weight", "blk.0.ffn_gate_inp.bias", "blk.1.ffn_down_exps.bias", "blk.0.post_attention_norm.weight"})
+    EXPECT_EQ(load_with([&](Tensors& t) { std::erase_if(t, [&](const auto& x) { return x.name == name; }); }).field, name);
+  for (const float bad : {NAN, INFINITY}) {
+    const Error sink = load_with([&](Tensors& t) { std::memcpy(tensor_named(t, "blk.1.attn_sinks.weight").bytes.data(), &bad, 4); });
+    EXPECT_EQ(sink.field, "blk.1.attn_sinks.weight");
+    EXPECT_EQ(sink.code, ErrorCode::corrupt);
+  }
+  const Error bias = load_with(
+      [](Tensors& t) { tensor_named(t, "blk.0.ffn_up_exps.bias") = tiny::make_tensor("blk.0.ffn_up_exps.bias", GgmlType::f32, {6, 96}); });
+  EXPECT_EQ(bias.field, "blk.0.ffn_up_exps.bias");
+  EXPECT_NE(bias.message.find("[7, 96]"), std::string::npos) << bias.message;
 }
 
 // What marks an architecture is asked for; only what is left to the file is taken as it comes.
@@ -329,7 +350,8 @@ TEST_F(Malformed, InspectTellsWhatTheFileHolds) {
 
 TEST_F(Malformed, InspectForetellsTheBytesOfTheWeights) {
   const std::string path = folder_.file("model.gguf");
-  for (const char* kind : {"F32", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "mixed"}) {
+  for (const char* kind :
+       {"F32", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4", "mixed"}) {
     tiny::write_gguf(path, tiny::small_llama(), kind);
     const auto info = inspect(path);
     const auto model = load_model(path, {.pool = &pool_});

@@ -26,6 +26,9 @@ void add_experts(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) 
     add(roles.gate, layer, {experts, size, hidden});
     add(roles.up, layer, {experts, size, hidden});
     add(roles.down, layer, {experts, hidden, size});
+  } else if (c.expert_tensors == ExpertTensors::turned) {
+    add(roles.gate, layer, {experts, hidden, 2 * size});
+    add(roles.down, layer, {experts, size, hidden});
   } else if (c.expert_tensors == ExpertTensors::stacked_gate_up) {
     add(roles.gate, layer, {experts, 2 * size, hidden});
     add(roles.down, layer, {experts, hidden, size});
@@ -44,6 +47,20 @@ void add_experts(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) 
   gguf ? add(TensorRole::shared_weight, layer, {hidden}) : add(TensorRole::shared_weight, layer, {1, hidden});
 }
 
+// add(role, layer, shape): floats in every file.
+template <class Add>
+void add_expert_biases(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) {
+  const std::uint64_t experts = c.num_experts;
+  add(TensorRole::router_bias, layer, {experts});
+  if (gguf) {
+    add(TensorRole::expert_gate_bias, layer, {experts, c.expert_size});
+    add(TensorRole::expert_up_bias, layer, {experts, c.expert_size});
+  } else {
+    add(TensorRole::expert_gate_bias, layer, {experts, 2 * std::uint64_t{c.expert_size}});
+  }
+  add(TensorRole::expert_down_bias, layer, {experts, c.hidden_size});
+}
+
 // Every tensor of the decoder, all matrices of one kind.
 inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::string_view kind) {
   std::vector<Tensor> out;
@@ -54,10 +71,12 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
   const auto matrix = [&](TensorRole role, std::uint32_t layer, std::uint64_t rows, std::uint64_t columns) {
     tensor(role, layer, {rows, columns});
   };
+  const auto plain = [&](TensorRole role, std::uint32_t layer, std::vector<std::uint64_t> shape) {
+    const GgmlType type = gguf ? GgmlType::f32 : type_named(kind);
+    out.push_back(make_tensor(gguf ? gguf_tensor_name(role, layer) : hf_tensor_name(role, layer), type, std::move(shape)));
+  };
   const auto vector = [&](bool present, TensorRole role, std::uint32_t layer, std::uint64_t size) {
-    if (!present) return;
-    out.push_back(
-        make_tensor(gguf ? gguf_tensor_name(role, layer) : hf_tensor_name(role, layer), gguf ? GgmlType::f32 : type_named(kind), {size}));
+    if (present) plain(role, layer, {size});
   };
   matrix(TensorRole::token_embedding, 0, c.vocab_size, c.hidden_size);
   vector(true, TensorRole::output_norm, 0, c.hidden_size);
@@ -65,7 +84,7 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
   const bool whole = c.qk_norm == QkNorm::whole;
   for (std::uint32_t i = 0; i < c.num_layers; ++i) {
     vector(c.pre_norms, TensorRole::attn_norm, i, c.hidden_size);
-    vector(c.pre_norms, ffn_norm_role(c.post_norms), i, c.hidden_size);
+    vector(c.pre_norms, ffn_norm_role(c), i, c.hidden_size);
     vector(c.post_norms, TensorRole::attn_post_norm, i, c.hidden_size);
     vector(c.post_norms, TensorRole::ffn_post_norm, i, c.hidden_size);
     if (c.fused_qkv) {
@@ -78,6 +97,7 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
     matrix(TensorRole::attn_output, i, c.hidden_size, c.q_size());
     if (c.layer(i).num_experts > 0) {
       add_experts(c, gguf, i, tensor);
+      if (c.expert_bias) add_expert_biases(c, gguf, i, plain);
     } else if (c.fused_gate_up) {
       matrix(TensorRole::gate_up, i, 2 * c.intermediate_size, c.hidden_size);
     } else {
@@ -92,6 +112,7 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
     vector(c.mlp_bias, TensorRole::gate_bias, i, c.intermediate_size);
     vector(c.mlp_bias, TensorRole::up_bias, i, c.intermediate_size);
     vector(c.mlp_bias, TensorRole::down_bias, i, c.hidden_size);
+    vector(c.attention_sinks, TensorRole::sinks, i, c.num_heads);
     vector(c.qk_norm != QkNorm::none, TensorRole::q_norm, i, whole ? c.q_size() : c.head_dim);
     vector(c.qk_norm != QkNorm::none, TensorRole::k_norm, i, whole ? c.kv_size() : c.head_dim);
   }
@@ -169,6 +190,7 @@ class GgufHeader {
 inline GgufHeader gguf_header(const ModelConfig& c) {
   GgufHeader header;
   std::string architecture = c.architecture == "mistral" || c.architecture == "mixtral" ? "llama" : c.architecture;
+  if (architecture == "gpt_oss") architecture = "gpt-oss";
   std::erase(architecture, '_');
   const std::string prefix = architecture + ".";
   header.add("general.architecture", architecture);
@@ -186,6 +208,11 @@ inline GgufHeader gguf_header(const ModelConfig& c) {
   if (c.rope_scaling == RopeScaling::linear) {
     header.add(prefix + "rope.scaling.type", "linear");
     header.add(prefix + "rope.scaling.factor", static_cast<float>(c.rope_factor));
+  }
+  if (c.rope_scaling == RopeScaling::yarn) {
+    header.add(prefix + "rope.scaling.type", "yarn");
+    header.add(prefix + "rope.scaling.factor", static_cast<float>(c.rope_factor));
+    header.add(prefix + "rope.scaling.original_context_length", static_cast<std::uint32_t>(c.rope_original_context));
   }
   if (c.rope_scaling == RopeScaling::longrope) {
     header.add(prefix + "rope.scaling.original_context_length", static_cast<std::uint32_t>(c.rope_original_context));
@@ -271,6 +298,20 @@ inline ModelConfig small_mixture(const std::string& architecture) {
   c.qk_norm = architecture == "qwen3_moe" ? QkNorm::per_head : architecture == "olmoe" ? QkNorm::whole : QkNorm::none;
   c.normalize_experts = architecture == "qwen3_moe";
   if (architecture == "qwen3_moe") c.expert_size = 72;  // no multiple of 32: floats only
+  return c;
+}
+
+// As a file of gpt-oss makes it: sinks, a window in every other layer, yarn, biases everywhere.
+inline ModelConfig small_gpt_oss() {
+  ModelConfig c = small_mixture("gpt_oss");
+  c.normalize_experts = c.expert_bias = c.attention_sinks = c.qkv_bias = c.output_bias = c.late_norm_name = true;
+  c.activation = GateActivation::swiglu_limited;
+  c.swiglu_limit = 7.0F;
+  c.sliding_windows = {20, 0};
+  c.rope_scaling = RopeScaling::yarn;
+  c.rope_factor = 4.0;
+  c.rope_original_context = 32;
+  c.rope_whole_pairs = false;
   return c;
 }
 

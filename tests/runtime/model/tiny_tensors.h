@@ -51,14 +51,14 @@ inline std::uint16_t f16_bits(float value) {
 // Routers are floats in every file.
 inline bool is_routing(std::string_view name) {
   for (const char* end : {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "mlp.gate.weight", "shared_expert_gate.weight",
-                          "block_sparse_moe.gate.weight", "router.layer.weight"})
+                          "block_sparse_moe.gate.weight", "router.layer.weight", "mlp.router.weight"})
     if (name.ends_with(end)) return true;
   return false;
 }
 
-// Routers' values are large, so that hardly two experts are as good.
+// Routers' and sinks' values are large, so that hardly two experts are as good.
 inline int exponent_of(std::string_view name) {
-  if (is_routing(name)) return 1;
+  if (is_routing(name) || name.ends_with("self_attn.sinks") || name.ends_with("attn_sinks.weight")) return 1;
   for (const char* end : {"token_embd.weight", "embed_tokens.weight"})
     if (name.ends_with(end)) return 0;
   return -3;
@@ -110,6 +110,8 @@ inline std::vector<ScaleField> scale_fields(GgmlType type) {
       return {{0, -7, 0}};
     case GgmlType::iq4_xs:
       return {{0, -12, 0}};
+    case GgmlType::mxfp4:
+      return {};
     default:
       QUIRE_CHECK(false, "no such blocks");
   }
@@ -123,6 +125,7 @@ inline std::string block_bytes(const std::string& name, GgmlType type, std::uint
     std::string raw;
     while (raw.size() < info.block_bytes) append(raw, random.next());
     raw.resize(info.block_bytes);
+    if (type == GgmlType::mxfp4) raw[0] = static_cast<char>(127 + exponent_of(name) - 2 - (raw[0] & 1));  // a byte for the exponent
     for (const ScaleField& field : scale_fields(type)) {
       std::uint16_t bits = 0;
       std::memcpy(&bits, raw.data() + field.offset, 2);
@@ -144,8 +147,9 @@ inline Tensor make_tensor(std::string name, GgmlType type, std::vector<std::uint
 }
 
 inline GgmlType type_named(std::string_view name) {
-  for (const GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0, GgmlType::q4_1, GgmlType::q4_k,
-                              GgmlType::q5_k, GgmlType::q6_k, GgmlType::q2_k, GgmlType::q3_k, GgmlType::iq4_nl, GgmlType::iq4_xs}) {
+  for (const GgmlType type :
+       {GgmlType::f32, GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0, GgmlType::q4_1, GgmlType::q4_k, GgmlType::q5_k,
+        GgmlType::q6_k, GgmlType::q2_k, GgmlType::q3_k, GgmlType::iq4_nl, GgmlType::iq4_xs, GgmlType::mxfp4}) {
     if (ggml_type_name(type) == name) return type;
   }
   QUIRE_CHECK(false, "no such type");

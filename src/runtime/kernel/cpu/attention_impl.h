@@ -254,8 +254,18 @@ void join(float maximum, float sum, const float* out, std::uint32_t dim, float* 
   for (std::uint32_t d = 0; d < dim; d += 16) Vec::fma(Vec::load(total_out + d), a, Vec::load(out + d) * b).store(total_out + d);
 }
 
-void divide(const float* out, float sum, std::uint32_t dim, float* quotient) {
-  for (std::uint32_t d = 0; d < dim; d += 16) (Vec::load(out + d) / Vec::set(sum)).store(quotient + d);
+// The outcome of query head i of the item, of which all segments have joined.
+void finish_head(const AttentionItem& item, std::uint32_t i, const float* out, float maximum, float sum, std::uint32_t dim,
+                 float* quotient) {
+  if (item.sinks == nullptr) {
+    for (std::uint32_t d = 0; d < dim; d += 16) (Vec::load(out + d) / Vec::set(sum)).store(quotient + d);
+    return;
+  }
+  const float sink = item.sinks[item.kv_head * item.group + i];
+  const float largest = sink > maximum ? sink : maximum;
+  const Vec factor = exp_polynomial(Vec::set(maximum - largest));
+  const Vec total = Vec::fma(Vec::set(sum), factor, exp_polynomial(Vec::set(sink - largest)));
+  for (std::uint32_t d = 0; d < dim; d += 16) (Vec::load(out + d) * factor / total).store(quotient + d);
 }
 
 // The scratch of a segment to the totals of the queries that see it.
@@ -283,7 +293,8 @@ void run_pass(const Pass& pass) {
   walk_segments(pass, pass.begin(0) / kTileTokens * kTileTokens, last, [&](std::uint32_t segment) { fold_segment(pass, segment); });
   for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): check_attention() has seen the scratch
-    divide(pass.scratch.total_out + std::size_t{i} * dim, pass.scratch.total_sums[i], dim, pass.out(i));
+    finish_head(*pass.item, i % pass.item->group, pass.scratch.total_out + std::size_t{i} * dim, pass.scratch.total_maxima[i],
+                pass.scratch.total_sums[i], dim, pass.out(i));
   }
 }
 
@@ -322,7 +333,8 @@ void join_impl(const PagedKvLayer& layer, const AttentionItem& item) {
       join(next.maxima[i], next.sums[i], next.out + std::size_t{i} * dim, dim, &total.maxima[i], &total.sums[i],
            total.out + std::size_t{i} * dim);
     }
-    divide(total.out + std::size_t{i} * dim, total.sums[i], dim, item.out + (std::size_t{item.kv_head} * item.group + i) * dim);
+    finish_head(item, i, total.out + std::size_t{i} * dim, total.maxima[i], total.sums[i], dim,
+                item.out + (std::size_t{item.kv_head} * item.group + i) * dim);
   }
 }
 

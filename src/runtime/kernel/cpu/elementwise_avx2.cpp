@@ -17,6 +17,9 @@ void gelu_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
   gelu_mul_impl(gate, up, out, n);
 }
 
+void swiglu_limited(const float* gate, const float* up, float limit, float* out, std::uint32_t n) {
+  swiglu_limited_impl(gate, up, limit, out, n);
+}
 void soft_cap(float* x, float cap, std::uint32_t n) {
   soft_cap_impl(x, cap, n);
 }

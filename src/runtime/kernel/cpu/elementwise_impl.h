@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "runtime/kernel/cpu/vec_math.h"
-#include "runtime/kernel/gelu_constants.h"
+#include "runtime/kernel/gate_constants.h"
 
 namespace quire {
 namespace {
@@ -52,6 +52,16 @@ void gelu_mul_impl(const float* gate, const float* up, float* out, std::uint32_t
     const Vec inner = g * Vec::fma(g * g, Vec::set(gelu_constants::kCubic), Vec::set(gelu_constants::kLinear));
     const Vec e = exp_polynomial(inner * Vec::set(-1.0F));
     store_some(g / (Vec::set(1.0F) + e) * load_some(up + i, valid), out + i, valid);
+  });
+}
+
+void swiglu_limited_impl(const float* gate, const float* up, float limit, float* out, std::uint32_t n) {
+  const Vec most = Vec::set(limit);
+  for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) {
+    const Vec g = Vec::min(most, finite_or_nan(load_some(gate + i, valid)));  // in this order NaN stays NaN
+    const Vec u = Vec::max(Vec::set(-limit), Vec::min(most, finite_or_nan(load_some(up + i, valid))));
+    const Vec e = exp_polynomial(g * Vec::set(-kSwigluSlope));
+    store_some(g / (Vec::set(1.0F) + e) * (u + Vec::set(1.0F)), out + i, valid);
   });
 }
 

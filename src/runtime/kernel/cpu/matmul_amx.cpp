@@ -6,6 +6,7 @@
 #include "runtime/kernel/cpu/vec_avx512.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/matmul_parts.h"
+#include "runtime/kernel/cpu/nibbles_avx512.h"
 #include "runtime/kernel/implementations.h"
 
 namespace quire {
@@ -25,18 +26,16 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-void unpack_q4(const std::uint8_t* from, std::uint8_t* to) {
-  const __m512i low = _mm512_set1_epi8(15);
-  for (int s = 0; s < 4; ++s) {
-    const __m512i line = _mm512_loadu_si512(from + 64 * s);
-    _mm512_store_si512(to + 64 * s, _mm512_and_si512(line, low));
-    _mm512_store_si512(to + 256 + 64 * s, _mm512_and_si512(_mm512_srli_epi16(line, 4), low));
-  }
+template <WeightFormat kFormat>
+void store_nibbles(const std::uint8_t* from, __m512i table, std::uint8_t* to) {
+  __m512i codes[8];
+  unpack_nibbles<kFormat>(from, table, codes);
+  for (int s = 0; s < 8; ++s) _mm512_store_si512(to + 64 * s, codes[s]);
 }
 
 // One panel's part of a stretch of columns.
 struct alignas(64) Stretch {
-  std::uint8_t codes[kStretchGroups][512];  // q4; q8 is read where it lies
+  std::uint8_t codes[kStretchGroups][512];  // of nibbles; q8 is read where it lies
   float scales[2 * kStretchGroups][kPanelRows];
   float minimums[2 * kStretchGroups][kPanelRows];
   const std::uint8_t* lines = nullptr;  // of codes
@@ -46,7 +45,7 @@ struct alignas(64) Stretch {
 };
 
 // kScales: scale groups per block of 32; kHalves: int16 activations.
-template <bool kQ8, int kScales, bool kHalves>
+template <WeightFormat kFormat, int kScales, bool kHalves>
 // State of one call on one thread; the tile registers are configured as needed and released at the end of run().
 class Tiles {
  public:
@@ -73,6 +72,7 @@ class Tiles {
   }
 
  private:
+  static constexpr bool kNibbles = in_nibbles(kFormat);
   static constexpr int kLines = 8 / kScales;        // lines of codes per scale group
   static constexpr int kGroupBytes = 32 / kScales;  // of activations
   static constexpr int kSums = kRowTile * kPanelRows;
@@ -94,16 +94,17 @@ class Tiles {
 
   void lay_out(std::uint32_t panel) {
     const std::size_t scale_bytes = std::size_t{16} * w_.scale_bytes;
-    const std::size_t code_bytes = kQ8 ? 512 : 256;
+    const std::size_t code_bytes = kNibbles ? 256 : 512;
     const std::size_t block_bytes = code_bytes + kScales * scale_bytes * (w_.has_minimums ? 2 : 1);
     const std::uint8_t* block = w_.storage.data() + panel * w_.panel_bytes + stretch_.first_group * block_bytes;
-    stretch_.lines = kQ8 ? block : stretch_.codes[0];
-    stretch_.line_stride = kQ8 ? block_bytes : 512;
+    const __m512i table = table_of(w_);
+    stretch_.lines = kNibbles ? stretch_.codes[0] : block;
+    stretch_.line_stride = kNibbles ? 512 : block_bytes;
     for (std::uint32_t g = 0; g < stretch_.groups; ++g, block += block_bytes) {
       // The next panel comes from memory while this one is worked on.
       for (std::size_t at = 0; at < block_bytes; at += 64)
         _mm_prefetch(reinterpret_cast<const char*>(block + w_.panel_bytes + at), _MM_HINT_T1);
-      if constexpr (!kQ8) unpack_q4(block, stretch_.codes[g]);
+      if constexpr (kNibbles) store_nibbles<kFormat>(block, table, stretch_.codes[g]);
       for (std::uint32_t i = 0; i < kScales; ++i) {
         const std::uint8_t* scales = block + code_bytes + i * scale_bytes;
         load_scales(scales, w_.scale_bytes).store(stretch_.scales[kScales * g + i]);
@@ -225,7 +226,7 @@ class Tiles {
       __m512i sum = _mm512_load_si512(sums + r * kPanelRows);
       if constexpr (kHalves) sum = _mm512_add_epi32(_mm512_slli_epi32(sum, 8), _mm512_load_si512(sums + kSums + r * kPanelRows));
       const std::int32_t half = kScales == 2 ? s.half_sums[2 * (at + r) + i] : 0;
-      if constexpr (kQ8) sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(kScales == 2 ? 128 * half : s.offsets[at + r]));
+      if constexpr (zero_code(kFormat) != 0) sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(kScales == 2 ? 128 * half : s.offsets[at + r]));
       const Vec x_scale = Vec::set(s.x_scales[at + r]);
       acc[r] = Vec::fma(Vec{_mm512_cvtepi32_ps(sum)} * x_scale, scales, acc[r]);
       if constexpr (kMinimums) {
@@ -248,11 +249,13 @@ class Tiles {
 template <bool kHalves>
 void multiply_tiles(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   if (w.format == WeightFormat::q4)
-    Tiles<false, 1, kHalves>(w, x, y_stride).run(y, begin, end);
+    Tiles<WeightFormat::q4, 1, kHalves>(w, x, y_stride).run(y, begin, end);
+  else if (w.format == WeightFormat::q4_table)
+    Tiles<WeightFormat::q4_table, 1, kHalves>(w, x, y_stride).run(y, begin, end);
   else if (w.scale_columns == kGroupColumns)
-    Tiles<true, 1, kHalves>(w, x, y_stride).run(y, begin, end);
+    Tiles<WeightFormat::q8, 1, kHalves>(w, x, y_stride).run(y, begin, end);
   else
-    Tiles<true, 2, kHalves>(w, x, y_stride).run(y, begin, end);
+    Tiles<WeightFormat::q8, 2, kHalves>(w, x, y_stride).run(y, begin, end);
 }
 
 }  // namespace

@@ -18,15 +18,16 @@ struct Line {
   __m256i b;
 };
 
-template <bool kQ8>
-Line load_line(const std::uint8_t* block, int s) {
+template <WeightFormat kFormat>
+Line load_line(const std::uint8_t* block, __m256i table, int s) {
   const auto at = [&](int line) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 64 * line)); };
   __m256i bytes;
-  if constexpr (kQ8) {
+  if constexpr (kFormat == WeightFormat::q8) {
     bytes = at(s);
   } else {
     const __m256i low = _mm256_set1_epi8(15);
     bytes = s < 4 ? _mm256_and_si256(at(s), low) : _mm256_and_si256(_mm256_srli_epi16(at(s - 4), 4), low);
+    if constexpr (kFormat == WeightFormat::q4_table) bytes = _mm256_shuffle_epi8(table, bytes);
   }
   return {_mm256_cvtepu8_epi16(_mm256_castsi256_si128(bytes)), _mm256_cvtepu8_epi16(_mm256_extracti128_si256(bytes, 1))};
 }
@@ -38,19 +39,20 @@ __m256 load_scales8(const std::uint8_t* at, std::uint32_t bytes) {
 
 // kScales: scale groups per block of 32.
 // Kernel of for_panels(): run<R>() takes R rows against one panel.
-template <bool kQ8, int kScales>
+template <WeightFormat kFormat, int kScales>
 struct Madd {
   static constexpr int kRows = Vec::kMatmulRows;
   static constexpr int kSteps = 8 / kScales;  // lines of four columns per scale group
+  static constexpr std::size_t kBlockCodes = in_nibbles(kFormat) ? 256 : 512;
 
   // Exact dot products of scale group i with R rows for 8 outputs.
   template <int R>
-  static void dots(const std::uint8_t* block, int i, const std::int8_t* x, __m256i* out) {
+  static void dots(const std::uint8_t* block, __m256i table, int i, const std::int8_t* x, __m256i* out) {
     __m256i a[R];
     __m256i b[R];
     for (int r = 0; r < R; ++r) a[r] = b[r] = _mm256_setzero_si256();
     for (int s = i * kSteps; s < (i + 1) * kSteps; ++s) {
-      const Line line = load_line<kQ8>(block, s);
+      const Line line = load_line<kFormat>(block, table, s);
       for (int r = 0; r < R; ++r) {
         long long four = 0;
         std::memcpy(&four, x + r * 64 + 8 * s, sizeof four);
@@ -71,16 +73,18 @@ struct Madd {
     const std::int8_t* x = task.x->codes_at(task.first_row, 0, kCodeBytes);
     std::size_t at = task.x->group_at(task.first_row, 0);
     const std::uint8_t* block = task.panel;
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w.table.data())));
     for (int r = 0; r < R; ++r) acc[r] = _mm256_setzero_ps();
     for (std::uint32_t g = 0; g < groups; ++g, x += kRowTile * kCodeBytes, at += kRowTile) {
-      const std::uint8_t* scales = block + (kQ8 ? 512 : 256) + 8 * half * w.scale_bytes;
+      const std::uint8_t* scales = block + kBlockCodes + 8 * half * w.scale_bytes;
       for (int i = 0; i < kScales; ++i) {
         __m256i sums[R];
-        dots<R>(block + 32 * half, i, x, sums);
+        dots<R>(block + 32 * half, table, i, x, sums);
         const __m256 scale = load_scales8(scales + i * scale_bytes, w.scale_bytes);
         for (int r = 0; r < R; ++r) {
           const std::size_t here = at + static_cast<std::size_t>(r);
-          if constexpr (kQ8) sums[r] = _mm256_sub_epi32(sums[r], _mm256_set1_epi32(offset_of<kScales>(*task.x, here, i)));
+          if constexpr (zero_code(kFormat) != 0)
+            sums[r] = _mm256_sub_epi32(sums[r], _mm256_set1_epi32(offset_of<kScales>(*task.x, here, i)));
           const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r]), _mm256_set1_ps(task.x->scales[here]));
           acc[r] = _mm256_fmadd_ps(scaled, scale, acc[r]);
           if (w.has_minimums) {
@@ -89,7 +93,7 @@ struct Madd {
           }
         }
       }
-      block += (kQ8 ? 512 : 256) + kScales * scale_bytes * (w.has_minimums ? 2 : 1);
+      block += kBlockCodes + kScales * scale_bytes * (w.has_minimums ? 2 : 1);
     }
   }
 

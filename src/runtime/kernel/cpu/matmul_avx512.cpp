@@ -5,6 +5,7 @@
 #include "runtime/kernel/cpu/vec_avx512.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/matmul_impl.h"
+#include "runtime/kernel/cpu/nibbles_avx512.h"
 #include "runtime/kernel/implementations.h"
 
 namespace quire {
@@ -17,26 +18,21 @@ __m512i dot(__m512i acc, __m512i codes, const std::int8_t* x) {
   return _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(four));
 }
 
-template <bool kQ8>
-void load_codes(const std::uint8_t* block, __m512i* codes) {
-  if constexpr (kQ8) {
+template <WeightFormat kFormat>
+void load_codes(const std::uint8_t* block, __m512i table, __m512i* codes) {
+  if constexpr (kFormat == WeightFormat::q8)
     for (int s = 0; s < 8; ++s) codes[s] = _mm512_loadu_si512(block + 64 * s);
-  } else {
-    const __m512i low = _mm512_set1_epi8(15);
-    for (int s = 0; s < 4; ++s) {
-      const __m512i line = _mm512_loadu_si512(block + 64 * s);
-      codes[s] = _mm512_and_si512(line, low);
-      codes[s + 4] = _mm512_and_si512(_mm512_srli_epi16(line, 4), low);
-    }
-  }
+  else
+    unpack_nibbles<kFormat>(block, table, codes);
 }
 
 // kBytes: of the codes of a row and group, 64 of int16 mode, 32 of int8; kScales: scale groups per block of 32.
-template <int kBytes, bool kQ8, int kScales>
+template <int kBytes, WeightFormat kFormat, int kScales>
 struct Vnni {
   static constexpr int kRows = Vec::kMatmulRows;
   static constexpr int kSteps = 8 / kScales;  // lines of four columns per scale group
   static constexpr bool kHalves = kBytes == 64;
+  static constexpr std::size_t kCodeBytes = in_nibbles(kFormat) ? 256 : 512;
   static constexpr std::size_t kAheadBytes = 2048;  // of weights that are on their way
 
   // Exact dot products of one scale group with R rows.
@@ -72,10 +68,11 @@ struct Vnni {
     const PackedMatrix& w = *task.w;
     const std::uint32_t groups = w.columns / kGroupColumns;
     const std::size_t scale_bytes = std::size_t{16} * w.scale_bytes;
-    const std::size_t block_bytes = (kQ8 ? 512 : 256) + kScales * scale_bytes * (w.has_minimums ? 2 : 1);
+    const std::size_t block_bytes = kCodeBytes + kScales * scale_bytes * (w.has_minimums ? 2 : 1);
     const std::int8_t* x = task.x->codes_at(task.first_row, 0, kBytes);
     std::size_t of_row = task.x->group_at(task.first_row, 0);
     const std::uint8_t* block = task.panel;
+    const __m512i table = table_of(w);
     Vec acc[R];
     for (int r = 0; r < R; ++r) acc[r] = Vec::zero();
     for (std::uint32_t g = 0; g < groups; ++g, x += kRowTile * kBytes, of_row += kRowTile) {
@@ -83,8 +80,8 @@ struct Vnni {
       if (task.first_row == 0)  // the first rows to meet the panel; it lies in memory, and the rows beside it compute too long to stream it
         for (std::size_t at = 0; at < block_bytes; at += 64)
           _mm_prefetch(reinterpret_cast<const char*>(block + kAheadBytes + at), _MM_HINT_T0);
-      load_codes<kQ8>(block, codes);
-      block += kQ8 ? 512 : 256;
+      load_codes<kFormat>(block, table, codes);
+      block += kCodeBytes;
       for (int i = 0; i < kScales; ++i) {
         __m512i sums[R];
         dots<R>(codes + i * kSteps, x + i * 4 * kSteps, sums);
@@ -92,7 +89,8 @@ struct Vnni {
         const Vec minimum = w.has_minimums ? load_scales(block + (kScales + i) * scale_bytes, w.scale_bytes) : Vec::zero();
         for (int r = 0; r < R; ++r) {
           const std::size_t here = of_row + static_cast<std::size_t>(r);
-          if constexpr (kQ8) sums[r] = _mm512_sub_epi32(sums[r], _mm512_set1_epi32(offset_of<kScales>(*task.x, here, i)));
+          if constexpr (zero_code(kFormat) != 0)
+            sums[r] = _mm512_sub_epi32(sums[r], _mm512_set1_epi32(offset_of<kScales>(*task.x, here, i)));
           acc[r] = Vec::fma(Vec{_mm512_cvtepi32_ps(sums[r])} * Vec::set(task.x->scales[here]), scale, acc[r]);
           if (w.has_minimums) acc[r] = Vec::fma(Vec::set(float_sum<kScales>(*task.x, here, i)), minimum, acc[r]);
         }
@@ -103,10 +101,10 @@ struct Vnni {
   }
 };
 
-template <bool kQ8, int kScales>
-using OfHalves = Vnni<64, kQ8, kScales>;
-template <bool kQ8, int kScales>
-using OfBytes = Vnni<32, kQ8, kScales>;
+template <WeightFormat kFormat, int kScales>
+using OfHalves = Vnni<64, kFormat, kScales>;
+template <WeightFormat kFormat, int kScales>
+using OfBytes = Vnni<32, kFormat, kScales>;
 
 }  // namespace
 

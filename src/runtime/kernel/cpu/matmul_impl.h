@@ -57,10 +57,12 @@ const float* widen_block(const PackedMatrix& w, const std::uint8_t* panel, std::
     for (std::uint32_t k = 0; k < columns; ++k) Vec::load_bf16(from + std::size_t{k} * 16).store(scratch + std::size_t{k} * 16);
     return scratch;
   }
-  const bool q8 = w.format == WeightFormat::q8;
+  const bool nibbles = in_nibbles(w.format);
+  float values[16];
+  for (std::size_t i = 0; i < 16; ++i) values[i] = static_cast<float>(w.table[i] - zero_code(w.format));
   const std::uint32_t per_block = kGroupColumns / w.scale_columns;
   const std::size_t scale_bytes = std::size_t{16} * w.scale_bytes;
-  const std::size_t code_bytes = q8 ? 512 : 256;
+  const std::size_t code_bytes = nibbles ? 256 : 512;
   const std::uint8_t* block = panel + column / kGroupColumns * (code_bytes + scale_bytes * per_block * (w.has_minimums ? 2 : 1));
   for (std::uint32_t i = 0; i < per_block; ++i) {
     const std::uint8_t* scales = block + code_bytes + i * scale_bytes;
@@ -68,8 +70,11 @@ const float* widen_block(const PackedMatrix& w, const std::uint8_t* panel, std::
     const Vec minimum = w.has_minimums ? load_scales(scales + per_block * scale_bytes, w.scale_bytes) : Vec::zero();
     for (std::uint32_t k = i * w.scale_columns; k < (i + 1) * w.scale_columns; ++k) {
       const int shift = static_cast<int>(8 * (k % 4));
-      const Vec code = q8 ? Vec::codes(block + std::size_t{16} * (k & ~3U), shift, 255, 128)
-                          : Vec::codes(block + std::size_t{16} * (k % 16 & ~3U), shift + (k < 16 ? 0 : 4), 15, 0);
+      const std::uint8_t* line = block + std::size_t{16} * ((nibbles ? k % 16 : k) & ~3U);
+      const int half = shift + (k < 16 ? 0 : 4);
+      const Vec code = !nibbles                             ? Vec::codes(line, shift, 255, 128)
+                       : w.format == WeightFormat::q4_table ? Vec::look_up(line, half, values)
+                                                            : Vec::codes(line, half, 15, 0);
       Vec::fma(code, scale, minimum).store(scratch + std::size_t{k} * 16);
     }
   }
@@ -136,16 +141,18 @@ void multiply_rows_of(const PackedMatrix& w, const RowProduct& product, std::uin
   }
 }
 
-// Integers<q8, scale groups per block> for the format of w.
-template <template <bool, int> class Integers>
+// Integers<format, scale groups per block> for that of w.
+template <template <WeightFormat, int> class Integers>
 void multiply_integers(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin,
                        std::uint32_t end) {
   if (w.format == WeightFormat::q4)
-    for_panels<Integers<false, 1>>(w, x, y, y_stride, begin, end);
+    for_panels<Integers<WeightFormat::q4, 1>>(w, x, y, y_stride, begin, end);
+  else if (w.format == WeightFormat::q4_table)
+    for_panels<Integers<WeightFormat::q4_table, 1>>(w, x, y, y_stride, begin, end);
   else if (w.scale_columns == kGroupColumns)
-    for_panels<Integers<true, 1>>(w, x, y, y_stride, begin, end);
+    for_panels<Integers<WeightFormat::q8, 1>>(w, x, y, y_stride, begin, end);
   else
-    for_panels<Integers<true, 2>>(w, x, y, y_stride, begin, end);
+    for_panels<Integers<WeightFormat::q8, 2>>(w, x, y, y_stride, begin, end);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ Vec load_scales(const std::uint8_t* at, std::uint32_t bytes) {
 }
 
 bool uses_integers(const PackedMatrix& w, const Activations& x) {
-  return x.mode != ActivationMode::f32 && (w.format == WeightFormat::q4 || w.format == WeightFormat::q8);
+  return x.mode != ActivationMode::f32 && is_integer(w.format);
 }
 
 // 128 times the sum of the codes of scale group i of a group of 32 inputs, and that sum as the float that meets minimums.

@@ -31,6 +31,10 @@ struct Vec {
   static Vec codes(const std::uint8_t* line, int shift, int mask, int zero_point) {
     return {codes8(line, shift, mask, zero_point), codes8(line + 32, shift, mask, zero_point)};
   }
+  // Half-byte j of each lane, which `shift` selects, as an index into 16 floats.
+  static Vec look_up(const std::uint8_t* line, int shift, const float* table) {
+    return {look_up8(line, shift, table), look_up8(line + 32, shift, table)};
+  }
   void store(float* p) const {
     _mm256_storeu_ps(p, a);
     _mm256_storeu_ps(p + 8, b);
@@ -86,6 +90,13 @@ struct Vec {
     const __m256i lanes = _mm256_srl_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(line)), _mm_cvtsi32_si128(shift));
     const __m256i code = _mm256_and_si256(lanes, _mm256_set1_epi32(mask));
     return _mm256_cvtepi32_ps(_mm256_sub_epi32(code, _mm256_set1_epi32(zero_point)));
+  }
+  static __m256 look_up8(const std::uint8_t* line, int shift, const float* table) {
+    const __m256i lanes = _mm256_srl_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(line)), _mm_cvtsi32_si128(shift));
+    // an index takes its low three bits; the fourth chooses the half
+    const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), lanes);
+    const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), lanes);
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(lanes, 28)));
   }
   static __m256 power8(__m256 n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));

@@ -31,6 +31,11 @@ struct Vec {
     const __m512i code = _mm512_and_si512(lanes, _mm512_set1_epi32(mask));
     return {_mm512_cvtepi32_ps(_mm512_sub_epi32(code, _mm512_set1_epi32(zero_point)))};
   }
+  // Half-byte j of each lane, which `shift` selects, as an index into 16 floats.
+  static Vec look_up(const std::uint8_t* line, int shift, const float* table) {
+    const __m512i lanes = _mm512_srl_epi32(_mm512_loadu_si512(line), _mm_cvtsi32_si128(shift));
+    return {_mm512_permutexvar_ps(_mm512_and_si512(lanes, _mm512_set1_epi32(15)), _mm512_loadu_ps(table))};
+  }
   void store(float* p) const { _mm512_storeu_ps(p, v); }
   void store_first(float* p, std::uint32_t n) const { _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1U << n) - 1), v); }
   static Vec load_first(const float* p, std::uint32_t n) { return {_mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << n) - 1), p)}; }

@@ -92,7 +92,19 @@ void join(const Sums& next, std::uint32_t head_dim, Sums& sums) {
   for (std::uint32_t d = 0; d < head_dim; ++d) sums.out[d] = std::fma(sums.out[d], a, next.out[d] * b);
 }
 
-void attend_one(const PagedKvLayer& layer, const AttentionItem& item, const float* q, std::uint32_t position, float* out) {
+// The outcome of query head i of the item, when all of its segments have joined.
+void finish(const PagedKvLayer& layer, const AttentionItem& item, std::uint32_t i, Sums sums, float* out) {
+  float factor = 1.0F;
+  if (item.sinks != nullptr) {
+    const float sink = item.sinks[item.kv_head * item.group + i];
+    const float maximum = sink > sums.maximum ? sink : sums.maximum;
+    factor = exp_polynomial(sums.maximum - maximum);
+    sums.sum = std::fma(sums.sum, factor, exp_polynomial(sink - maximum));
+  }
+  for (std::uint32_t d = 0; d < layer.head_dim; ++d) out[d] = (item.sinks == nullptr ? sums.out[d] : sums.out[d] * factor) / sums.sum;
+}
+
+void attend_one(const PagedKvLayer& layer, const AttentionItem& item, std::uint32_t i, const float* q, std::uint32_t position, float* out) {
   float segment_out[kMaxHeadDim];
   Sums sums{.out = out};
   const std::uint32_t first = window_begin(item.window, position) / kSegmentTokens;
@@ -102,7 +114,7 @@ void attend_one(const PagedKvLayer& layer, const AttentionItem& item, const floa
     attend_segment(layer, item, q, position, segment, next);
     join(next, layer.head_dim, sums);
   }
-  for (std::uint32_t d = 0; d < layer.head_dim; ++d) out[d] /= sums.sum;
+  finish(layer, item, i, sums, out);
 }
 
 std::size_t head_offset(const PagedKvLayer& layer, const AttentionItem& item, std::uint32_t i) {
@@ -129,7 +141,7 @@ void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std:
   for (std::uint32_t row = 0; row < item.rows; ++row) {
     for (std::uint32_t i = 0; i < item.group; ++i) {
       const std::size_t head = head_offset(layer, item, i);
-      attend_one(layer, item, item.q + row * item.q_stride + head, item.first_position + row, item.out + row * item.out_stride + head);
+      attend_one(layer, item, i, item.q + row * item.q_stride + head, item.first_position + row, item.out + row * item.out_stride + head);
     }
   }
 }
@@ -144,8 +156,7 @@ void join_segments(const PagedKvLayer& layer, const AttentionItem& item) {
     Sums sums = sums_of(item.first_segment);
     for (std::uint32_t segment = item.first_segment + 1; segment < item.end_segment; ++segment)
       join(sums_of(segment), layer.head_dim, sums);
-    float* out = item.out + head_offset(layer, item, i);
-    for (std::uint32_t d = 0; d < layer.head_dim; ++d) out[d] = sums.out[d] / sums.sum;
+    finish(layer, item, i, sums, item.out + head_offset(layer, item, i));
   }
 }
 

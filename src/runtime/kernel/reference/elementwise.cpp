@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "runtime/kernel/gelu_constants.h"
+#include "runtime/kernel/gate_constants.h"
 #include "runtime/kernel/implementations.h"
 #include "runtime/kernel/reference/math.h"
 
@@ -22,6 +22,15 @@ void gelu_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
   for (std::uint32_t i = 0; i < n; ++i) {
     const float inner = gate[i] * std::fma(gate[i] * gate[i], gelu_constants::kCubic, gelu_constants::kLinear);
     out[i] = gate[i] / (1.0F + exp_polynomial(-inner)) * up[i];
+  }
+}
+
+void swiglu_limited(const float* gate, const float* up, float limit, float* out, std::uint32_t n) {
+  for (std::uint32_t i = 0; i < n; ++i) {
+    const float g = std::isfinite(gate[i]) ? (gate[i] < limit ? gate[i] : limit) : NAN;
+    const float most = up[i] < limit ? up[i] : limit;
+    const float u = std::isfinite(up[i]) ? (most > -limit ? most : -limit) : NAN;
+    out[i] = g / (1.0F + exp_polynomial(g * -kSwigluSlope)) * (u + 1.0F);
   }
 }
 

@@ -52,7 +52,7 @@ float weight_at(const PackedMatrix& w, std::uint32_t row, std::uint32_t k) {
     std::memcpy(&bits, panel + at * 2, 2);
     return bf16_to_float(bits);
   }
-  const int code = static_cast<int>(code_at(w, row, k)) - (w.format == WeightFormat::q8 ? 128 : 0);
+  const int code = static_cast<int>(code_at(w, row, k)) - zero_code(w.format);
   return std::fma(static_cast<float>(code), scale_at(w, row, k), minimum_at(w, row, k));
 }
 
@@ -63,7 +63,7 @@ float float_dot(const PackedMatrix& w, std::uint32_t n, const float* x) {
 }
 
 float integer_dot(const PackedMatrix& w, std::uint32_t n, const Activations& x, std::uint32_t row) {
-  const std::int32_t zero = w.format == WeightFormat::q8 ? 128 : 0;
+  const std::int32_t zero = zero_code(w.format);
   float acc = 0.0F;
   for (std::uint32_t k = 0; k < w.columns; k += w.scale_columns) {
     const std::int16_t* codes = codes_of(x, row, k / kGroupColumns);
@@ -90,7 +90,7 @@ void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_en
 
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   check_product(w, x, end);
-  const bool integer = x.mode != ActivationMode::f32 && (w.format == WeightFormat::q4 || w.format == WeightFormat::q8);
+  const bool integer = x.mode != ActivationMode::f32 && is_integer(w.format);
   const std::uint32_t last = end * kPanelRows < w.rows ? end * kPanelRows : w.rows;
   for (std::uint32_t row = 0; row < x.rows; ++row)
     for (std::uint32_t n = begin * kPanelRows; n < last; ++n)

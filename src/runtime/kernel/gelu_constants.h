@@ -1,8 +1,0 @@
-#pragma once
-// gelu(x) by tanh is x / (1 + exp(-x (kLinear + kCubic x^2))).
-namespace quire::gelu_constants {
-
-inline constexpr float kLinear = 1.59576912F;    // 2 sqrt(2 / pi)
-inline constexpr float kCubic = 7.13548163e-2F;  // 0.044715 kLinear
-
-}  // namespace quire::gelu_constants
