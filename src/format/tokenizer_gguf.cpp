@@ -188,8 +188,18 @@ class GgufTokenizer {
   void collect_eog() {
     for (const auto& id : {spec_.eos, eot_, eom_})
       if (id) spec_.eog.push_back(*id);
-    for (std::size_t i = 0; i < spec_.tokens.size(); ++i)
-      if (spec_.types[i] == TokenType::control && is_one_of(spec_.tokens[i], kEndsTurn)) spec_.eog.push_back(static_cast<TokenId>(i));
+    std::optional<TokenId> end, call, done;  // in the Harmony format a message's end is not the answer's
+    for (std::size_t i = 0; i < spec_.tokens.size(); ++i) {
+      if (spec_.types[i] != TokenType::control) continue;
+      const auto id = static_cast<TokenId>(i);
+      if (is_one_of(spec_.tokens[i], kEndsTurn)) spec_.eog.push_back(id);
+      for (const auto& [text, token] : {std::pair("<|end|>", &end), {"<|call|>", &call}, {"<|return|>", &done}})
+        if (spec_.tokens[i] == text) *token = id;
+    }
+    if (call && done) {
+      spec_.eog.insert(spec_.eog.end(), {*call, *done});
+      std::erase(spec_.eog, end.value_or(-1));
+    }
     std::ranges::sort(spec_.eog);
     const auto rest = std::ranges::unique(spec_.eog);
     spec_.eog.erase(rest.begin(), rest.end());

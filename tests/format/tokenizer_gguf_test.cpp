@@ -99,6 +99,16 @@ TEST(TokenizerFromGguf, EndOfTurnTokensEndAGenerationOnlyWhenTheyAreControlToken
   GgufBuilder plain;
   plain.string("tokenizer.ggml.model", "gpt2").strings("tokenizer.ggml.tokens", {"a", "<|im_end|>"}).strings("tokenizer.ggml.merges", {});
   EXPECT_TRUE(read(plain)->eog.empty());
+  const auto control = [](std::vector<std::string> marks) {
+    GgufBuilder made;
+    const std::vector<std::int32_t> types(marks.size(), 3);
+    made.string("tokenizer.ggml.model", "gpt2").strings("tokenizer.ggml.tokens", marks).strings("tokenizer.ggml.merges", {});
+    made.array("tokenizer.ggml.token_type", GgufValueType::i32, types);
+    return read(made)->eog;
+  };
+  EXPECT_EQ(control({"<|end|>", "<|start|>"}), std::vector<TokenId>{0}) << "Phi-3's";
+  EXPECT_EQ(control({"<|end|>", "<|call|>", "<|return|>"}), (std::vector<TokenId>{1, 2}))
+      << "Harmony's: a message's end is not the answer's";
 }
 
 TEST(TokenizerFromGguf, OtherKindsAreUnsupportedWithTheReason) {

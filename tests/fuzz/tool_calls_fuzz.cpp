@@ -21,7 +21,8 @@ constexpr const char* kTemplates[] = {"",
                                       "<|tool_calls_section_begin|>",
                                       "[func_name1(params_name1=params_value1",
                                       "<|tool_call_start|>",
-                                      "<tool_call> <parameter="};
+                                      "<tool_call> <parameter=",
+                                      "<|channel|><|message|>"};
 
 }  // namespace
 

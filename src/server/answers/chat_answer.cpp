@@ -9,26 +9,27 @@ namespace {
 bool joins(const AnswerPart& part, const AnswerPart& next) {
   using Kind = AnswerPart::Kind;
   const bool is_text = next.kind == Kind::content || next.kind == Kind::reasoning || next.kind == Kind::arguments;
-  return is_text && part.kind == next.kind && part.call == next.call;
+  const bool is_next = next.kind != Kind::content || part.end == next.begin;
+  return is_text && is_next && part.kind == next.kind && part.call == next.call;
 }
 
 }  // namespace
 
 ChatAnswer::ChatAnswer(const CallFormat& format, const std::vector<Tool>& tools, ChatAnswerOptions options)
-    : options_(options), parser_(format, tools, options_.parser) {}
+    : options_(options), parser_(make_answer_parser(format, tools, options_.parser)) {}
 
 void ChatAnswer::feed(std::string_view text) {
-  parser_.feed(text);
+  parser_->feed(text);
   take_parts();
 }
 
 void ChatAnswer::finish() {
-  parser_.finish();
+  parser_->finish();
   take_parts();
 }
 
 void ChatAnswer::take_parts() {
-  for (AnswerPart& part : parser_.take_parts()) {
+  for (AnswerPart& part : parser_->take_parts()) {
     if (part.kind == AnswerPart::Kind::reasoning && !options_.tells_thoughts) continue;
     if (!options_.is_stream && !parts_.empty() && joins(parts_.back(), part)) {
       parts_.back().text += part.text;

@@ -1,5 +1,6 @@
 #pragma once
 // A chat's answer taken apart: text, what the model thought, and calls of tools.
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -25,8 +26,8 @@ class ChatAnswer {
   void finish();
 
   // There are calls, and they are whole.
-  [[nodiscard]] bool calls_tools() const { return parser_.num_calls() > 0; }
-  [[nodiscard]] bool is_thinking() const { return parser_.is_thinking(); }
+  [[nodiscard]] bool calls_tools() const { return parser_->num_calls() > 0; }
+  [[nodiscard]] bool is_thinking() const { return parser_->is_thinking(); }
   // Not forgotten yet.
   [[nodiscard]] const std::vector<AnswerPart>& parts() const { return parts_; }
   void forget_parts() { parts_.clear(); }
@@ -35,7 +36,7 @@ class ChatAnswer {
   void take_parts();
 
   ChatAnswerOptions options_;
-  AnswerParser parser_;
+  std::unique_ptr<AnswerParser> parser_;
   std::vector<AnswerPart> parts_;
 };
 

@@ -119,7 +119,7 @@ std::optional<GrammarStart> grammar_start(const CompletionRequest& request, cons
     start.begin_after = {*end};
     return start;
   }
-  if (is_required) return start;
+  if (is_required || format.style == CallStyle::harmony) return start;
   // Free text costs nothing while the grammar has not begun.
   const auto mark = format.open.empty() || format.style == CallStyle::llama ? std::nullopt : model.single_token(format.open);
   if (mark) {

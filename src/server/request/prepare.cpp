@@ -25,12 +25,12 @@ namespace {
 std::string called_tool(const ServedModel& model, const ToolUse& use, bool in_thought, std::span<const TokenId> outputs) {
   const Tokenizer& tokenizer = model.tokenizer();
   if (use.choice == ToolUse::Choice::none || use.tools.empty()) return bash_tool(tokenizer.decode(outputs, true));
-  AnswerParser parser(model.call_format(), use.tools, {.in_thought = in_thought, .max_calls = 1});
+  const auto parser = make_answer_parser(model.call_format(), use.tools, {.in_thought = in_thought, .max_calls = 1});
   Detokenizer text(tokenizer, {.skip_special = false});
   for (const TokenId token : outputs)
-    if (!tokenizer.is_special(token) || model.is_mark(token)) parser.feed(text.push(token));
-  parser.finish();
-  for (const AnswerPart& part : parser.take_parts())
+    if (!tokenizer.is_special(token) || model.is_mark(token)) parser->feed(text.push(token));
+  parser->finish();
+  for (const AnswerPart& part : parser->take_parts())
     if (part.kind == AnswerPart::Kind::call) return part.text;
   return bash_tool(tokenizer.decode(outputs, true));
 }

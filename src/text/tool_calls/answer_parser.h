@@ -10,7 +10,6 @@
 
 #include "text/tool_calls/answer_part.h"
 #include "text/tool_calls/call_format.h"
-#include "text/tool_calls/call_reader.h"
 #include "text/tool_calls/tool.h"
 
 namespace quire {
@@ -20,59 +19,26 @@ struct AnswerParserOptions {
   std::uint32_t max_calls = std::numeric_limits<std::uint32_t>::max();  // further ones are text; 0: none is looked for
 };
 
-// However the text is cut, the parts are the same, neighbours of one kind joined. What may be the beginning of a mark is held back, and
-// with it white space before one: it goes where a mark or a call follows. All else of the text comes out: a call that breaks off as
-// content.
+// However the text is cut, the parts are the same, neighbours of one kind joined. What may be the beginning of a mark is held back. All
+// that belongs to no mark comes out: a call that breaks off as content.
 class AnswerParser {
  public:
-  // `format` and `tools` must outlive it.
-  AnswerParser(const CallFormat& format, const std::vector<Tool>& tools, AnswerParserOptions options);
+  virtual ~AnswerParser() = default;
 
-  void feed(std::string_view text);
+  virtual void feed(std::string_view text) = 0;
   // The end of the text.
-  void finish();
+  virtual void finish() = 0;
   // Since the last time.
-  [[nodiscard]] std::vector<AnswerPart> take_parts() { return parts_.take(); }
+  [[nodiscard]] virtual std::vector<AnswerPart> take_parts() = 0;
 
   // What comes next is thought, unless a mark ends that.
-  [[nodiscard]] bool is_thinking() const { return mode_ == Mode::thought; }
-  [[nodiscard]] std::uint32_t num_calls() const { return calls_.num_ended(); }
-
- private:
-  // start: nothing but white space so far, so that the model may begin to think or an answer that is all calls.
-  enum class Mode : std::uint8_t { thought, start, text, calls };
-
-  void step(char byte);
-  void step_thought(char byte);
-  void step_text(char byte);
-  void step_calls(char byte);
-  void think(char byte);
-  // `end`: bytes of the answer up to this one and with it.
-  void say(char byte, std::size_t end);
-  // So many of the held bytes begin no mark: they are text.
-  void release(std::size_t num_bytes);
-  void end_thought();
-  void begin_calls();
-  // What was read as calls since the last that ended is text.
-  void give_up();
-  [[nodiscard]] bool reads_calls() const { return calls_.num_ended() < options_.max_calls; }
-  // A model thinks once, at the answer's beginning.
-  [[nodiscard]] bool may_think() const { return mode_ == Mode::start && !has_thought_ && !format_->think_open.empty(); }
-  [[nodiscard]] bool may_begin_mark(std::string_view text) const;
-
-  const CallFormat* format_;
-  AnswerParserOptions options_;
-  // Null where no calls are looked for; it is given bytes in mode `calls` only.
-  std::unique_ptr<CallReader> reader_;
-  AnswerParts parts_;
-  CallWriter calls_;
-  Mode mode_;
-  std::size_t num_bytes_ = 0;  // of the answer so far
-  bool has_thought_ = false;
-  bool has_thoughts_text_ = false;
-  std::string held_;   // may begin a mark
-  std::string space_;  // white space that waits for what follows it
-  std::string raw_;    // of the calls under way, behind the last that ended
+  [[nodiscard]] virtual bool is_thinking() const = 0;
+  // That have ended.
+  [[nodiscard]] virtual std::uint32_t num_calls() const = 0;
 };
+
+// `format` and `tools` must outlive it.
+[[nodiscard]] std::unique_ptr<AnswerParser> make_answer_parser(const CallFormat& format, const std::vector<Tool>& tools,
+                                                               AnswerParserOptions options);
 
 }  // namespace quire

@@ -26,7 +26,7 @@ struct AnswerPart {
   friend bool operator==(const AnswerPart&, const AnswerPart&) = default;
 };
 
-// Parts as they come; neighbours of one kind become one.
+// Parts as they come; neighbours of one kind become one, but for content with something between that is none.
 class AnswerParts {
  public:
   void add(AnswerPart::Kind kind, std::string_view text, std::uint32_t call = 0) {
@@ -38,10 +38,11 @@ class AnswerParts {
   }
   // Content that ends there in the answer's text.
   void say(std::string_view text, std::size_t end) {
-    add(AnswerPart::Kind::content, text);
-    AnswerPart& part = parts_.back();
-    if (part.text.size() == text.size()) part.begin = end - text.size();
-    part.end = end;
+    const std::size_t begin = end - text.size();
+    if (parts_.empty() || parts_.back().kind != AnswerPart::Kind::content || parts_.back().end != begin)
+      parts_.push_back({.kind = AnswerPart::Kind::content, .text = {}, .begin = begin});
+    parts_.back().text += text;
+    parts_.back().end = end;
   }
   [[nodiscard]] std::vector<AnswerPart> take() { return std::exchange(parts_, {}); }
 

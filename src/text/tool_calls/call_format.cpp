@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "text/tool_calls/harmony_marks.h"
+
 namespace quire {
 namespace {
 
@@ -28,6 +30,7 @@ struct Sign {
   bool is_list = false;
 };
 constexpr std::array kSigns{
+    Sign{harmony::kChannel, harmony::kMessage, CallStyle::harmony, {}},
     Sign{kDeepSeek.begin, "```json", CallStyle::deepseek, {kDeepSeek.begin, {}}},
     Sign{kDeepSeek.begin, {}, CallStyle::deepseek_v31, {kDeepSeek.begin, {}}},
     Sign{kKimi.begin, {}, CallStyle::kimi, {kKimi.begin, {}}},
@@ -69,6 +72,10 @@ CallFormat detect_call_format(std::string_view chat_template) {
     format.think_open = thought->open;
     format.think_close = thought->close;
   }
+  if (format.style == CallStyle::harmony) {
+    format.think_open = std::string(harmony::kChannel) + "analysis" + std::string(harmony::kMessage);
+    format.think_close = harmony::kEnd;
+  }
   format.shows_tools = has(chat_template, "tools");
   format.shows_calls = has(chat_template, "tool_calls");
   format.shows_results = has(chat_template, "tool");
@@ -80,6 +87,7 @@ CallFormat detect_call_format(std::string_view chat_template) {
 }
 
 std::vector<std::string> CallFormat::marks() const {
+  if (style == CallStyle::harmony) return {harmony::kMarks.begin(), harmony::kMarks.end()};
   std::vector<std::string> marks;
   for (const std::string* mark : {&open, &close, &think_open, &think_close})
     if (!mark->empty()) marks.push_back(*mark);

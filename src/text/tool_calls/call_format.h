@@ -17,7 +17,8 @@ enum class CallStyle : std::uint8_t {
   deepseek_v31,
   kimi,
   pythonic,  // [name(key=value, ...), ...], perhaps between marks (Llama 4, LFM2)
-  xml        // <function=name><parameter=key>value (Qwen3-Coder)
+  xml,       // <function=name><parameter=key>value (Qwen3-Coder)
+  harmony    // messages with heads that name channels and functions (gpt-oss)
 };
 
 // What a model's calls and thoughts look like; found once per template (detect_call_format), and never changed.

@@ -11,6 +11,7 @@
 
 #include "base/json_text.h"
 #include "text/tool_calls/argument_rules.h"
+#include "text/tool_calls/harmony_marks.h"
 #include "text/tool_calls/loose_schema.h"
 
 namespace quire {
@@ -30,6 +31,7 @@ class CallRules {
     if (std::ranges::any_of(tools_, [this](const Tool& tool) { return is_loose(tool); })) add_any_arguments();
     for (std::size_t i = 0; i < tools_.size(); ++i) add_call(i);
     add("call", alternatives("call_"));
+    if (format_.style == CallStyle::harmony) return make_messages(options_.is_required, options_.otherwise);
     const bool is_bare = format_.open.empty() || format_.style == CallStyle::plain || format_.style == CallStyle::llama;
     if (!is_bare) add("rest", rest());
     if (!options_.otherwise.empty()) add("otherwise", options_.otherwise);
@@ -44,12 +46,30 @@ class CallRules {
   }
   // No calls, but a form.
   std::string make_form(std::string_view body) {
+    if (format_.style == CallStyle::harmony) return make_messages(true, body);
     add("form", body);
     add("start", thought() + "form");
     return whole();
   }
 
  private:
+  // Harmony: notes, which are thoughts or said on the way, and behind them a call or what is said in the end. `final`: what that must be, a
+  // rule's body; only_held: it is not free text.
+  std::string make_messages(bool only_held, std::string_view final) {
+    using namespace harmony;
+    const std::string again = mark(kStart) + " \"assistant\"";
+    up_to("noted", kMessage, kEnd);
+    add("note", fmt::format("{} (\"analysis\" | \"commentary\") noted {}", mark(kChannel), again));
+    if (!final.empty()) add("form", final);
+    const bool may_say = !only_held || !final.empty();
+    if (may_say) add("said", fmt::format("{} \"final\" {} {}", mark(kChannel), mark(kMessage), final.empty() ? "TEXT" : "form"));
+    if (options_.in_thought && !options_.is_behind_thought) up_to("thought", {}, kEnd);
+    const std::string begin = options_.is_behind_thought ? again + " " : options_.in_thought ? "thought " + again + " " : "";
+    const std::string_view last = tools_.empty() ? "said" : may_say ? "(said | call)" : "call";
+    add("start", fmt::format("{}note* {}", begin, last));
+    return whole();
+  }
+
   // llguidance has 65,535 symbols for a grammar; of the schemas that ask for most of them there are some three in a hundred bytes.
   static constexpr std::size_t kMaxSchemaBytes = 128 * 1024;
   // Each may come next, and llguidance looks at no more than 2,000 items for a token.
@@ -131,6 +151,13 @@ class CallRules {
         body = fmt::format("{} {} /[0-9]{{1,3}}/ {} {} {}", mark(marks.call), json_string("functions." + tool.name + ":"),
                            mark(marks.separator), arguments, mark(marks.call_end));
         break;
+      case CallStyle::harmony: {
+        const std::string form = fmt::format("(\" \" {}? \"json\")?", mark(harmony::kConstrain));
+        body = fmt::format("({0} {1} | {2} {0} \"commentary\") {3} {4} {5}", mark(harmony::kChannel),
+                           json_string("commentary to=functions." + tool.name), json_string(" to=functions." + tool.name), form,
+                           mark(harmony::kMessage), arguments);
+        break;
+      }
       case CallStyle::pythonic:
         add(fmt::format("call_{}", i), fmt::format("{} {} \")\"", json_string(tool.name + "("), arguments));
         if (!is_loose(tool)) python_arguments(rules_, i, tool, options_.one_spelling);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "text/tool_calls/harmony_marks.h"
 
 namespace quire {
 
@@ -95,6 +96,18 @@ std::string section_calls(const CallFormat& format, const std::vector<EarlierCal
   return text + std::string(marks.end);
 }
 
+// A message each.
+std::string messages_of_calls(const std::vector<EarlierCall>& calls) {
+  using namespace harmony;
+  std::string text;
+  for (const EarlierCall& call : calls) {
+    if (!text.empty()) text += std::string(kStart) + "assistant";
+    text +=
+        fmt::format("{}commentary to=functions.{} {}json{}{}{}", kChannel, call.name, kConstrain, kMessage, spaced(call.arguments), kCall);
+  }
+  return text;
+}
+
 // Nine letters and digits that stand for an id: the last of them, or as many of its hash (FNV-1a).
 std::string short_id(std::string_view id) {
   std::string kept;
@@ -140,6 +153,40 @@ bool has_role(const json::object& message, std::string_view role) {
   return said != nullptr && said->is_string() && said->get_string() == role;
 }
 
+// gpt-oss's template shows one call of a message, what was thought before it from a field of its own, and behind it one result.
+void part_calls(json::array& messages) {
+  json::array parted;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    json::value* const calls = messages[i].is_object() ? messages[i].get_object().if_contains("tool_calls") : nullptr;
+    if (calls == nullptr || !calls->is_array() || calls->get_array().empty()) {
+      parted.push_back(std::move(messages[i]));
+      continue;
+    }
+    const json::array all = std::move(calls->get_array());
+    json::object message = std::move(messages[i].get_object());
+    if (json::value* thought = message.if_contains("reasoning_content"); thought != nullptr && text_of(message).empty())
+      message["thinking"] = *thought;
+    if (text_of(message).empty()) message.stable_erase("content");
+    const auto results_end = [&] {
+      std::size_t end = i + 1;
+      while (end < messages.size() && messages[end].is_object() && has_role(messages[end].get_object(), "tool")) ++end;
+      return end;
+    }();
+    for (const json::value& call : all) {
+      message["tool_calls"] = json::array{call};
+      parted.push_back(message);
+      message = json::object{{"role", "assistant"}};
+      const json::value* id = call.is_object() ? call.get_object().if_contains("id") : nullptr;
+      for (std::size_t k = i + 1; k < results_end; ++k) {
+        const json::value* of = messages[k].get_object().if_contains("tool_call_id");
+        if (id != nullptr && of != nullptr && *id == *of) parted.push_back(messages[k]);
+      }
+    }
+    i = results_end - 1;
+  }
+  messages = std::move(parted);
+}
+
 void show_tools(const CallFormat& format, const json::array& tools, json::array& messages) {
   const std::string text = describe_tools(format, tools);
   if (!messages.empty() && messages.front().is_object()) {
@@ -170,6 +217,7 @@ std::string describe_tools(const CallFormat& format, const json::array& tools) {
 std::string write_calls(const CallFormat& format, const json::array& calls) {
   std::vector<EarlierCall> earlier;
   for (const json::value& call : calls) earlier.push_back(earlier_call(call));
+  if (format.style == CallStyle::harmony) return messages_of_calls(earlier);
   if (!section_marks(format.style).begin.empty()) return section_calls(format, earlier);
   const bool is_each = format.style == CallStyle::marked && !format.is_list;
   const bool is_list = format.style == CallStyle::pythonic || format.style == CallStyle::mistral || format.is_list ||
@@ -187,6 +235,7 @@ std::string write_calls(const CallFormat& format, const json::array& calls) {
 }
 
 void adapt_messages(const CallFormat& format, const json::value& tools, json::array& messages) {
+  if (format.style == CallStyle::harmony && format.shows_calls) part_calls(messages);
   for (json::value& value : messages) {
     if (!value.is_object()) continue;
     json::object& message = value.get_object();

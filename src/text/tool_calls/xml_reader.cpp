@@ -157,6 +157,8 @@ std::unique_ptr<CallReader> make_call_reader(const CallFormat& format, const std
       return make_pythonic_reader(format, tools);
     case CallStyle::xml:
       return make_xml_reader(format, tools);
+    case CallStyle::harmony:  // has a parser of its own
+      break;
   }
   return make_json_reader(format, tools);
 }

@@ -43,9 +43,14 @@ CallFormat listed(std::string open, std::string close) {
 }
 
 CallFormat thinking(CallFormat format) {
+  if (format.style == CallStyle::harmony) return format;
   format.think_open = "<think>";
   format.think_close = "</think>";
   return format;
+}
+
+CallFormat harmony_format() {
+  return detect_call_format("<|channel|><|message|>");
 }
 
 std::vector<CallFormat> all_formats() {
@@ -61,7 +66,8 @@ std::vector<CallFormat> all_formats() {
           format_of(CallStyle::kimi, std::string(section_marks(CallStyle::kimi).begin)),
           format_of(CallStyle::pythonic),
           format_of(CallStyle::pythonic, "<|tool_call_start|>", "<|tool_call_end|>"),
-          format_of(CallStyle::xml, "<tool_call>", "</tool_call>")};
+          format_of(CallStyle::xml, "<tool_call>", "</tool_call>"),
+          harmony_format()};
 }
 
 ReadAnswer read(const CallFormat& format, std::string_view text, AnswerParserOptions options = {}) {
@@ -245,22 +251,70 @@ TEST(AnswerParser, BeyondTheMostCallsIsText) {
 }
 
 TEST(AnswerParser, ArgumentsComeAsTheyAreWritten) {
-  AnswerParser parser(hermes(), weather_and_clock(), {});
-  parser.feed("<tool_call>{\"name\": \"weather\", \"arguments\": {\"ci");
-  EXPECT_EQ(parser.take_parts(),
+  const CallFormat format = hermes();
+  const auto parser = make_answer_parser(format, weather_and_clock(), {});
+  parser->feed("<tool_call>{\"name\": \"weather\", \"arguments\": {\"ci");
+  EXPECT_EQ(parser->take_parts(),
             (std::vector<AnswerPart>{{AnswerPart::Kind::call, 0, "weather"}, {AnswerPart::Kind::arguments, 0, "{\"ci"}}));
-  parser.feed("ty\": 1}");
-  EXPECT_EQ(parser.take_parts(), (std::vector<AnswerPart>{{AnswerPart::Kind::arguments, 0, "ty\": 1}"}}));
-  parser.feed("}");
-  EXPECT_EQ(parser.take_parts(), (std::vector<AnswerPart>{{AnswerPart::Kind::call_end, 0, ""}}));
+  parser->feed("ty\": 1}");
+  EXPECT_EQ(parser->take_parts(), (std::vector<AnswerPart>{{AnswerPart::Kind::arguments, 0, "ty\": 1}"}}));
+  parser->feed("}");
+  EXPECT_EQ(parser->take_parts(), (std::vector<AnswerPart>{{AnswerPart::Kind::call_end, 0, ""}}));
 }
 
 TEST(AnswerParser, OnlyWhatMayBeAMarkIsHeldBack) {
-  AnswerParser parser(hermes(), weather_and_clock(), {});
-  parser.feed("a <tool");
-  EXPECT_EQ(parser.take_parts(), (std::vector<AnswerPart>{{AnswerPart::Kind::content, 0, "a", 0, 1}}));
-  parser.feed("box");
-  EXPECT_EQ(parser.take_parts(), (std::vector<AnswerPart>{{AnswerPart::Kind::content, 0, " <toolbox", 1, 10}}));
+  const CallFormat format = hermes();
+  const auto parser = make_answer_parser(format, weather_and_clock(), {});
+  parser->feed("a <tool");
+  EXPECT_EQ(parser->take_parts(), (std::vector<AnswerPart>{{AnswerPart::Kind::content, 0, "a", 0, 1}}));
+  parser->feed("box");
+  EXPECT_EQ(parser->take_parts(), (std::vector<AnswerPart>{{AnswerPart::Kind::content, 0, " <toolbox", 1, 10}}));
+}
+
+// gpt-oss, by the examples of the format's description.
+TEST(AnswerParser, HarmonysMessagesGoByTheirChannels) {
+  const CallFormat format = harmony_format();
+  const ReadAnswer said =
+      read(format, "<|channel|>analysis<|message|>Easy.<|end|><|start|>assistant<|channel|>final<|message|>2 + 2 = 4<|return|>");
+  EXPECT_EQ(said.reasoning, "Easy.");
+  EXPECT_EQ(said.content, "2 + 2 = 4");
+  const ReadAnswer called = read(format,
+                                 "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant<|channel|>commentary to=functions.weather "
+                                 "<|constrain|>json<|message|>{\"city\": \"Bern\"}<|call|>");
+  EXPECT_EQ(called.reasoning, "Look.");
+  EXPECT_EQ(called.content, "");
+  EXPECT_EQ(called.calls, (std::vector<ReadCall>{{"weather", R"({"city": "Bern"})"}}));
+  // The control token that ends an answer is none of its text.
+  EXPECT_EQ(read(format, " to=functions.clock<|channel|>commentary json<|message|>{}").calls, (std::vector<ReadCall>{{"clock", "{}"}}));
+  EXPECT_EQ(read(format, "<|channel|>commentary to=functions.clock<|message|><|call|>").calls, (std::vector<ReadCall>{{"clock", "{}"}}))
+      << "no arguments";
+  const ReadAnswer noted = read(format,
+                                "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|>"
+                                "<|start|>assistant<|channel|>commentary<|message|>Let me see.<|end|><|start|>assistant<|channel|>final"
+                                "<|message|>Done");
+  EXPECT_EQ(noted.reasoning, "a\nb");
+  EXPECT_EQ(noted.content, "Let me see.Done");
+  EXPECT_EQ(read(format, "on we go<|end|>", {.in_thought = true}).reasoning, "on we go");
+}
+
+TEST(AnswerParser, WhatIsNotInHarmonyIsText) {
+  const CallFormat format = harmony_format();
+  for (const char* text : {"plain words", " today is no recipient", "to", "<|foo", "a <|channel|> b", "<b>"})
+    EXPECT_EQ(read(format, text).content, text);
+  EXPECT_EQ(read(format, "<|channel|>fin").content, "") << "a head that breaks off";
+  EXPECT_EQ(read(format, std::string("<|channel|>") + std::string(600, 'x')).content.size(), 611U) << "no head is as long";
+  const ReadAnswer broken = read(format, "<|channel|>commentary to=functions.weather<|message|>{\"city\": <|end|>");
+  EXPECT_EQ(broken.content, "{\"city\": ");
+  EXPECT_TRUE(broken.calls.empty());
+  EXPECT_EQ(broken.num_broken, 1U);
+  EXPECT_EQ(read(format, "<|channel|>commentary to=functions.weather<|message|>no object<|call|>").content, "no object");
+  EXPECT_EQ(read(format, "<|channel|>commentary to=browser.open<|message|>{}<|call|>").content, "{}") << "none of the client's";
+  EXPECT_EQ(read(format, "<|channel|>commentary to=functions.clock<|message|>{}<|call|>", {.max_calls = 0}).content, "{}");
+  const std::string two =
+      "<|channel|>commentary to=functions.clock<|message|>{}<|call|><|start|>assistant<|channel|>commentary "
+      "to=functions.clock<|message|>{\"n\": 1}<|call|>";
+  EXPECT_EQ(read(format, two).calls.size(), 2U);
+  EXPECT_EQ(read(format, two, {.max_calls = 1}).content, "{\"n\": 1}");
 }
 
 // Random calls ---------------------------------------------------------------------------------------------------------------------------
@@ -363,7 +417,8 @@ TEST(AnswerParser, BrokenAndHalfOpenCallsLoseNothing) {
       const ReadAnswer whole = read_answer(format, weather_and_clock(), text);
       EXPECT_TRUE(whole.is_well_formed) << text;
       EXPECT_EQ(read_answer(format, weather_and_clock(), text, random.cuts(text.size())), whole) << text;
-      if (whole.calls.empty() && whole.reasoning.empty() && text.find("<think>") != 0) EXPECT_EQ(whole.content, text);
+      const bool has_heads = format.style == CallStyle::harmony;  // which are no text, whole or not
+      if (whole.calls.empty() && whole.reasoning.empty() && text.find("<think>") != 0 && !has_heads) EXPECT_EQ(whole.content, text);
       for (const ReadCall& call : whole.calls) EXPECT_TRUE(boost::json::parse(call.arguments).is_object()) << text;
     }
   }

@@ -41,6 +41,15 @@ TEST(CallFormat, APromptMayEndInAThought) {
   EXPECT_FALSE(ends_in_thought(CallFormat{}, "<think>"));
 }
 
+TEST(CallFormat, HarmonyIsFoundByItsHeads) {
+  const CallFormat format = detect_call_format("<|start|>assistant<|channel|>final<|message|> tools tool_calls reasoning_effort");
+  EXPECT_EQ(format.style, CallStyle::harmony);
+  EXPECT_EQ(format.marks().size(), 7U);
+  EXPECT_TRUE(format.reads_effort);
+  EXPECT_TRUE(ends_in_thought(format, "<|start|>assistant<|channel|>analysis<|message|>"));
+  EXPECT_FALSE(ends_in_thought(format, "<|start|>assistant"));
+}
+
 TEST(CallFormat, MarksAreAllThatMayBeControlTokens) {
   EXPECT_EQ(detect_call_format("[TOOL_CALLS] [ARGS]").marks(), (std::vector<std::string>{"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"}));
   EXPECT_EQ(detect_call_format("<｜tool▁calls▁begin｜>").marks().size(), 6U);

@@ -78,6 +78,20 @@ TEST(CallGrammar, PythonAndXmlHaveARuleForEachArgument) {
   EXPECT_TRUE(has_line(xml, R"(value_arg_0_0[lazy]: TEXT "\n</parameter>\n")")) << xml;
 }
 
+TEST(CallGrammar, HarmonysMessagesAreHeldFromTheirHeadsOn) {
+  const std::string required = grammar("<|channel|><|message|>", {.is_required = true});
+  EXPECT_TRUE(has_line(required, "start: note* call")) << required;
+  EXPECT_TRUE(has_line(required, R"(note: "<|channel|>" ("analysis" | "commentary") noted "<|start|>" "assistant")")) << required;
+  EXPECT_NE(required.find(R"("<|channel|>" "commentary to=functions.f" | " to=functions.f" "<|channel|>" "commentary")"),
+            std::string::npos);
+  EXPECT_TRUE(has_line(grammar("<|channel|><|message|>", {}), "start: note* (said | call)"));
+  EXPECT_TRUE(
+      has_line(grammar("<|channel|><|message|>", {.in_thought = true}), R"(start: thought "<|start|>" "assistant" note* (said | call))"));
+  const std::string formed = form_grammar(detect_call_format("<|channel|><|message|>"), "/[0-9]+/", {});
+  EXPECT_TRUE(has_line(formed, "start: note* said")) << formed;
+  EXPECT_TRUE(has_line(formed, R"(said: "<|channel|>" "final" "<|message|>" form)")) << formed;
+}
+
 TEST(CallGrammar, AClientsSettingsForTheLibraryAreDropped) {
   const auto strict = boost::json::parse(schema_of_arguments(tools_of_grammar()[0]));
   EXPECT_FALSE(strict.at("x-guidance").as_object().contains("lenient"));

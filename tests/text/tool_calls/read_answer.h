@@ -53,23 +53,23 @@ inline void take_part(ReadAnswer& answer, const AnswerPart& part, std::vector<Re
 // `cuts`: where the text is cut, ascending.
 inline ReadAnswer read_answer(const CallFormat& format, const std::vector<Tool>& tools, std::string_view text,
                               const std::vector<std::size_t>& cuts = {}, AnswerParserOptions options = {}) {
-  AnswerParser parser(format, tools, options);
+  const auto parser = make_answer_parser(format, tools, options);
   ReadAnswer answer;
   std::vector<ReadCall> open;
   const auto take = [&] {
-    for (const AnswerPart& part : parser.take_parts()) {
+    for (const AnswerPart& part : parser->take_parts()) {
       take_part(answer, part, open);
       if (part.kind == AnswerPart::Kind::content) answer.is_well_formed &= text.substr(part.begin, part.end - part.begin) == part.text;
     }
   };
   std::size_t from = 0;
   for (const std::size_t cut : cuts) {
-    parser.feed(text.substr(from, cut - from));
+    parser->feed(text.substr(from, cut - from));
     take();
     from = cut;
   }
-  parser.feed(text.substr(from));
-  parser.finish();
+  parser->feed(text.substr(from));
+  parser->finish();
   take();
   return answer;
 }

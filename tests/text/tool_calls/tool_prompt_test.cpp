@@ -34,6 +34,21 @@ TEST(ToolPrompt, ATemplateWithoutToolsIsToldInASystemMessage) {
   EXPECT_EQ(messages[3].at("content"), "<tool_response>\n12:00\n</tool_response>");
 }
 
+TEST(ToolPrompt, GptOssSeesOneCallOfAMessageAndItsResultBehindIt) {
+  const CallFormat format = detect_call_format("<|channel|><|message|> tools tool_calls tool");
+  boost::json::array messages = array_of(R"([{"role": "user", "content": "?"},
+      {"role": "assistant", "content": null, "reasoning_content": "two of them",
+       "tool_calls": [{"id": "a", "function": {"name": "f"}}, {"id": "b", "function": {"name": "g"}}]},
+      {"role": "tool", "tool_call_id": "b", "content": "2"}, {"role": "tool", "tool_call_id": "a", "content": "1"},
+      {"role": "assistant", "content": "done"}])");
+  adapt_messages(format, array_of(kTools), messages);
+  EXPECT_EQ(boost::json::serialize(messages), boost::json::serialize(array_of(R"([{"role": "user", "content": "?"},
+      {"role": "assistant", "reasoning_content": "two of them", "tool_calls": [{"id": "a", "function": {"name": "f"}}], "thinking": "two of them"},
+      {"role": "tool", "tool_call_id": "a", "content": "1"},
+      {"role": "assistant", "tool_calls": [{"id": "b", "function": {"name": "g"}}]},
+      {"role": "tool", "tool_call_id": "b", "content": "2"}, {"role": "assistant", "content": "done"}])")));
+}
+
 TEST(ToolPrompt, ASystemMessageIsKept) {
   boost::json::array messages = array_of(R"([{"role": "system", "content": "Be terse."}, {"role": "user", "content": "x"}])");
   adapt_messages(CallFormat{}, array_of(kTools), messages);

@@ -1,24 +1,31 @@
 // Takes an answer apart while it streams: content, reasoning, calls of tools. Called by the server for each token's text of a request, one
 // thread at a time. Whatever comes is either given out or held back because it may begin a mark; nothing is lost: what turns out to be no
 // call is text again.
-#include "text/tool_calls/answer_parser.h"
+#include "text/tool_calls/marked_parser.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "text/tool_calls/harmony_parser.h"
+
 namespace quire {
 
+std::unique_ptr<AnswerParser> make_answer_parser(const CallFormat& format, const std::vector<Tool>& tools, AnswerParserOptions options) {
+  if (format.style == CallStyle::harmony) return std::make_unique<HarmonyParser>(tools, options);
+  return std::make_unique<MarkedParser>(format, tools, options);
+}
+
 // States: thought -> start -> text <-> calls, or from start at once to calls. finish() ends each.
-AnswerParser::AnswerParser(const CallFormat& format, const std::vector<Tool>& tools, AnswerParserOptions options)
+MarkedParser::MarkedParser(const CallFormat& format, const std::vector<Tool>& tools, AnswerParserOptions options)
     : format_(&format), options_(options), calls_(parts_, options.max_calls), mode_(options.in_thought ? Mode::thought : Mode::start) {
   if (options_.max_calls > 0) reader_ = make_call_reader(format, tools);
 }
 
-void AnswerParser::feed(std::string_view text) {
+void MarkedParser::feed(std::string_view text) {
   for (const char byte : text) step(byte);
 }
 
-void AnswerParser::step(char byte) {
+void MarkedParser::step(char byte) {
   ++num_bytes_;
   if (mode_ == Mode::thought)
     step_thought(byte);
@@ -29,7 +36,7 @@ void AnswerParser::step(char byte) {
 }
 
 // Line feeds beside the marks belong to them.
-void AnswerParser::think(char byte) {
+void MarkedParser::think(char byte) {
   if (byte == '\n') {
     if (has_thoughts_text_) space_ += byte;
     return;
@@ -38,20 +45,20 @@ void AnswerParser::think(char byte) {
   parts_.add(AnswerPart::Kind::reasoning, std::exchange(space_, {}) + byte);
 }
 
-void AnswerParser::end_thought() {
+void MarkedParser::end_thought() {
   mode_ = Mode::start;
   has_thought_ = true;
   held_.clear();
   space_.clear();
 }
 
-void AnswerParser::step_thought(char byte) {
+void MarkedParser::step_thought(char byte) {
   held_ += byte;
   if (held_ == format_->think_close) return end_thought();
   while (!held_.empty() && !std::string_view(format_->think_close).starts_with(held_)) release(1);
 }
 
-void AnswerParser::say(char byte, std::size_t end) {
+void MarkedParser::say(char byte, std::size_t end) {
   if (is_blank(byte) && (mode_ == Mode::start || reader_ != nullptr)) {
     space_ += byte;
     return;
@@ -63,19 +70,19 @@ void AnswerParser::say(char byte, std::size_t end) {
 }
 
 // What was held back, and is none of a mark.
-void AnswerParser::release(std::size_t num_bytes) {
+void MarkedParser::release(std::size_t num_bytes) {
   const std::string released = held_.substr(0, num_bytes);
   std::size_t end = num_bytes_ - held_.size();
   held_.erase(0, num_bytes);
   for (const char byte : released) mode_ == Mode::thought ? think(byte) : say(byte, ++end);
 }
 
-bool AnswerParser::may_begin_mark(std::string_view text) const {
+bool MarkedParser::may_begin_mark(std::string_view text) const {
   if (may_think() && std::string_view(format_->think_open).starts_with(text)) return true;
   return reader_ != nullptr && reads_calls() && std::string_view(format_->open).starts_with(text);
 }
 
-void AnswerParser::step_text(char byte) {
+void MarkedParser::step_text(char byte) {
   if (held_.empty() && mode_ == Mode::start && reader_ != nullptr && reads_calls() && reader_->opens_with(byte)) {
     begin_calls();
     return step_calls(byte);
@@ -96,14 +103,14 @@ void AnswerParser::step_text(char byte) {
   }
 }
 
-void AnswerParser::begin_calls() {
+void MarkedParser::begin_calls() {
   if (mode_ == Mode::start && has_thought_) space_.clear();
   mode_ = Mode::calls;
   raw_.clear();
   reader_->begin();
 }
 
-void AnswerParser::step_calls(char byte) {
+void MarkedParser::step_calls(char byte) {
   raw_ += byte;
   const std::uint32_t num_begun = calls_.num_begun();
   const std::uint32_t num_ended = calls_.num_ended();
@@ -116,7 +123,7 @@ void AnswerParser::step_calls(char byte) {
 }
 
 // What was read behind the last call is text, but for an end of it that may begin a mark.
-void AnswerParser::give_up() {
+void MarkedParser::give_up() {
   calls_.give_up();
   mode_ = Mode::text;
   held_ = std::exchange(raw_, {});
@@ -125,7 +132,7 @@ void AnswerParser::give_up() {
   release(num_text);
 }
 
-void AnswerParser::finish() {
+void MarkedParser::finish() {
   if (mode_ == Mode::calls) {
     if (calls_.is_open() || !std::ranges::all_of(raw_, is_blank)) give_up();
   }
