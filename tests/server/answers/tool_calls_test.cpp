@@ -102,6 +102,28 @@ TEST_F(ToolCallsTest, AWholeAnswerHasItsCalls) {
   EXPECT_EQ(answer.at("usage").at("completion_tokens"), std::string_view(kCall).size() + 1);
 }
 
+// gpt-oss: heads go to nobody, thoughts and calls where they belong, whole and in a stream.
+TEST_F(ToolCallsTest, HarmonysMessagesAreTakenApart) {
+  constexpr const char* kHarmony =
+      "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}{{ tools }}<|start|>assistant"
+      "{# <|channel|> #}";
+  begin(kHarmony,
+        "<|channel|>analysis<|message|>A city.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
+        "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Bern\"}");
+  const auto answer = with_tools().json();
+  const auto& message = first_choice(answer).at("message");
+  EXPECT_EQ(message.at("reasoning_content"), "A city.");
+  EXPECT_EQ(message.at("content"), "I look.");
+  EXPECT_EQ(message.at("tool_calls").as_array()[0].at("function").at("arguments"), R"({"city": "Bern"})");
+  EXPECT_EQ(first_choice(answer).at("finish_reason"), "tool_calls");
+  const Assembled all = assemble(stream_events(with_tools(R"("stream": true, "logprobs": true)").body));
+  EXPECT_EQ(all.content, "I look.");
+  EXPECT_EQ(all.reasoning, "A city.");
+  ASSERT_EQ(all.calls.size(), 1U);
+  EXPECT_EQ(all.calls[0].name, "weather");
+  EXPECT_EQ(all.finish, "tool_calls");
+}
+
 TEST_F(ToolCallsTest, TextBeforeACallStays) {
   begin(kHermes, std::string("I look.\n") + kCall + "\n" + kCall);
   const auto answer = with_tools().json();
