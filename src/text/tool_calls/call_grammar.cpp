@@ -54,12 +54,12 @@ class CallRules {
 
  private:
   // Harmony: notes, which are thoughts or said on the way, and behind them a call or what is said in the end. `final`: what that must be, a
-  // rule's body; only_held: it is not free text.
+  // rule's body; only_held: it is not free text, and nothing is said before it.
   std::string make_messages(bool only_held, std::string_view final) {
     using namespace harmony;
     const std::string again = mark(kStart) + " \"assistant\"";
     up_to("noted", kMessage, kEnd);
-    add("note", fmt::format("{} (\"analysis\" | \"commentary\") noted {}", mark(kChannel), again));
+    add("note", fmt::format("{} {} noted {}", mark(kChannel), only_held ? R"("analysis")" : R"(("analysis" | "commentary"))", again));
     if (!final.empty()) add("form", final);
     const bool may_say = !only_held || !final.empty();
     if (may_say) add("said", fmt::format("{} \"final\" {} {}", mark(kChannel), mark(kMessage), final.empty() ? "TEXT" : "form"));
