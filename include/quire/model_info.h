@@ -57,6 +57,7 @@ struct ModelInfo {
   std::uint32_t vocab_size = 0;
   std::uint32_t context_length = 0;            // tokens
   std::vector<std::uint32_t> sliding_windows;  // tokens, by layer, the current one among them; 0: none; empty: no layer has one
+  bool latent_attention = false;               // one vector per token for all heads, of head_dim values (multi-head latent attention)
   std::uint32_t num_experts = 0;               // of a mixture, in each layer that has any; 0: none
   std::uint32_t experts_per_token = 0;
   std::uint64_t num_parameters = 0;

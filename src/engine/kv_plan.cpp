@@ -30,6 +30,7 @@ LayerSpecs layer_specs(const ModelInfo& model, const CacheOptions& cache) {
   for (std::uint32_t i = 0; i < model.num_layers; ++i) {
     const std::uint32_t window = model.sliding_windows.empty() ? 0 : model.sliding_windows[i];
     LayerKvSpec spec = shape_of<FullAttentionSpec>(model, cache);
+    if (model.latent_attention) spec = shape_of<MlaAttentionSpec>(model, cache);
     if (window > 0) {
       auto windowed = shape_of<SlidingWindowSpec>(model, cache);
       windowed.sliding_window = window;

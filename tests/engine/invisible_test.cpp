@@ -273,6 +273,28 @@ TEST_P(InvisibleScheduler, OverExperts) {
   expect_invisible(base_options(model, 600), squeezed, GetParam());
 }
 
+// One vector per token for all heads, and experts that are chosen by groups.
+TEST_P(InvisibleScheduler, OverLatents) {
+  const tiny::TempFolder folder;
+  const std::string model = folder.file("deepseek.gguf");
+  tiny::write_deepseek_weights(model);
+  EngineOptions squeezed = base_options(model, 84);
+  squeezed.cache.block_size = 4;
+  squeezed.scheduler.max_num_batched_tokens = 64;
+  expect_invisible(base_options(model, 600), squeezed, GetParam());
+}
+
+// gpt-oss: windows in every other layer, sinks, experts.
+TEST_P(InvisibleScheduler, OverSinks) {
+  const tiny::TempFolder folder;
+  const std::string model = folder.file("gpt_oss.gguf");
+  tiny::write_gpt_oss_weights(model);
+  EngineOptions squeezed = base_options(model, 112);
+  squeezed.cache.block_size = 4;
+  squeezed.scheduler.max_num_batched_tokens = 64;
+  expect_invisible(base_options(model, 900), squeezed, GetParam());
+}
+
 // Requests that begin alike run with adapters and with none, of which a step takes two at most.
 TEST_P(InvisibleScheduler, OverAdapters) {
   const tiny::TempFolder folder;

@@ -47,4 +47,18 @@ inline void write_mixture_weights(const std::string& path) {
   write_hf_folder(path, json, make_tensors(config, false, "BF16"));
 }
 
+inline void write_deepseek_weights(const std::string& path) {
+  ModelConfig config = small_deepseek("deepseek_v3");
+  config.context_length = 512;
+  write_gguf(path, config, "Q8_0");
+}
+
+inline void write_gpt_oss_weights(const std::string& path) {
+  ModelConfig config = small_gpt_oss();
+  config.num_layers = 4;
+  config.sliding_windows = {24, 0, 24, 0};
+  config.context_length = 512;
+  write_gguf(path, config, "MXFP4");
+}
+
 }  // namespace quire::tiny

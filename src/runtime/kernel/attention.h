@@ -21,20 +21,20 @@
 namespace quire {
 
 // K and V of one layer. Element (block, head, token, d) is at block * block_stride + head * head_stride + token * token_stride + d.
-// keys and values are aligned to their element. A view: the memory room owns the bytes.
+// keys and values are aligned to their element, and may be the same. A view: the memory room owns the bytes.
 struct PagedKvLayer {
   std::byte* keys = nullptr;
   std::byte* values = nullptr;
   KvDtype dtype = KvDtype::bf16;
   std::uint32_t block_size = 0;  // tokens
   std::uint32_t num_kv_heads = 0;
-  std::uint32_t head_dim = 0;    // a multiple of 16, at most 256
+  std::uint32_t head_dim = 0;    // a multiple of 16, at most kMaxHeadDim
   std::size_t block_stride = 0;  // elements
   std::size_t head_stride = 0;
   std::size_t token_stride = 0;
 };
 
-inline constexpr std::uint32_t kMaxHeadDim = 256;
+inline constexpr std::uint32_t kMaxHeadDim = 576;  // latents of 512 and the 64 that turn
 
 // Query rows of one request against one KV head: row r is at absolute position first_position + r and sees keys 0 .. first_position + r,
 // all of them written to the cache before, or fewer with a window. q and out point at row 0, head 0: [row][num_heads][head_dim] with a

@@ -12,8 +12,9 @@ namespace {
 const AttentionShape& attention_of(const LayerKvSpec& spec) {
   const AttentionShape* shape = nullptr;
   if (const auto* full = std::get_if<FullAttentionSpec>(&spec)) shape = full;
+  if (const auto* latent = std::get_if<MlaAttentionSpec>(&spec)) shape = latent;
   if (const auto* window = std::get_if<SlidingWindowSpec>(&spec)) shape = window;
-  QUIRE_CHECK(shape != nullptr, "this runtime keeps keys and values of full and of sliding-window attention");
+  QUIRE_CHECK(shape != nullptr, "this runtime keeps keys and values of full, latent and sliding-window attention");
   return *shape;
 }
 
@@ -24,15 +25,18 @@ std::uint32_t layer_number(const std::string& name, std::size_t num_layers) {
   return number;
 }
 
-// A kernel block of a layer is [keys, values][head][token][dim].
+// A kernel block of a layer is [keys, values][head][token][dim]; of latent attention the keys are the values.
 // Keys of a head lie together, token behind token, so that attention reads one head's context as one stream.
-KvLayerLayout lay_out(const AttentionShape& shape, const KvGroupLayout& group, std::uint64_t page_bytes, KvDtype dtype) {
+KvLayerLayout lay_out(const LayerKvSpec& spec, const KvGroupLayout& group, std::uint64_t page_bytes, KvDtype dtype) {
+  const AttentionShape& shape = attention_of(spec);
+  const bool is_latent = std::holds_alternative<MlaAttentionSpec>(spec);
   const std::uint32_t element_bytes = dtype == KvDtype::bf16 ? 2 : 4;
   const std::uint64_t kernel_page_bytes = page_bytes / group.kernel_blocks_per_block();
   const std::uint64_t head_stride = std::uint64_t{group.kernel_block_size} * shape.head_size;
-  const std::uint64_t values_offset = shape.num_kv_heads * head_stride;
+  const std::uint64_t values_offset = is_latent ? 0 : shape.num_kv_heads * head_stride;
   QUIRE_CHECK(shape.dtype.bytes == element_bytes && kernel_page_bytes % element_bytes == 0, "elements of the cache's type");
-  QUIRE_CHECK(2 * values_offset * element_bytes <= kernel_page_bytes, "a page holds the keys and values of its tokens");
+  QUIRE_CHECK((shape.num_kv_heads * head_stride + values_offset) * element_bytes <= kernel_page_bytes,
+              "a page holds the keys and values of its tokens");
   return {.num_kv_heads = shape.num_kv_heads,
           .head_dim = shape.head_size,
           .block_stride = kernel_page_bytes / element_bytes,
@@ -62,7 +66,7 @@ KvLayout make_kv_layout(const KvCacheConfig& config, KvDtype dtype, std::span<co
       KvLayerLayout& layer = layout.layers[number];
       QUIRE_CHECK(layer.block_stride == 0, "a layer is in one group");
       QUIRE_CHECK(i < layout.page_bytes.size() && layout.page_bytes[i] * config.num_blocks == config.tensors[i].size, "a tensor is pages");
-      layer = lay_out(attention_of(from.layer_specs.empty() ? from.spec : from.layer_specs[i]), group, layout.page_bytes[i], dtype);
+      layer = lay_out(from.layer_specs.empty() ? from.spec : from.layer_specs[i], group, layout.page_bytes[i], dtype);
       layer.group = g;
       layer.tensor = i;
       group.layers.push_back(number);

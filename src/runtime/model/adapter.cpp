@@ -125,11 +125,12 @@ class AdapterReader {
     const auto is = [&](TensorRole role) { return module + ".weight" == hf_tensor_name(role, layer); };
     const std::uint32_t turning = c.rope_style == RopeStyle::interleaved ? c.head_dim : 0;
     const Outputs q_rows{&out.q, c.q_size(), turning}, k_rows{&out.k, c.kv_size(), turning}, v_rows{&out.v, c.kv_size()};
-    if (is(q)) return read_linear(module, pair, c.hidden_size, std::array{q_rows});
+    const bool is_latent = c.latent.kv_rank > 0;  // its products are taken apart, and take no adapters
+    if (!is_latent && is(q)) return read_linear(module, pair, c.hidden_size, std::array{q_rows});
     if (is(k)) return read_linear(module, pair, c.hidden_size, std::array{k_rows});
     if (is(v)) return read_linear(module, pair, c.hidden_size, std::array{v_rows});
     if (is(qkv)) return read_linear(module, pair, c.hidden_size, std::array{q_rows, k_rows, v_rows});
-    if (is(attn_output)) return read_linear(module, pair, c.q_size(), std::array{Outputs{&out.attn_output, c.hidden_size}});
+    if (!is_latent && is(attn_output)) return read_linear(module, pair, c.q_size(), std::array{Outputs{&out.attn_output, c.hidden_size}});
     if (c.num_experts == 0) {
       const Outputs gates{&out.gate, c.intermediate_size}, ups{&out.up, c.intermediate_size};
       if (is(gate)) return read_linear(module, pair, c.hidden_size, std::array{gates});

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "runtime/model/adapted_products.h"
+#include "runtime/model/attention_items.h"
 #include "runtime/model/layer.h"
 
 namespace quire {
@@ -71,33 +72,14 @@ class PagedAttention final : public AttentionHalf {
 
   // Whoever has computed heads prepares them as inputs of the next product `x`, where these heads are whole groups of it.
   void run_items(Pass& pass, const PagedKvLayer& kv, const GroupPass& group, const Activations& x) const {
-    const std::uint32_t width = config_.head_dim * (config_.num_heads / config_.num_kv_heads);
+    const std::uint32_t width = config_.head_dim * config_.group();
     const bool by_item = width % kGroupColumns == 0;
-    const auto prepare = [&](const AttentionItem& item) {
+    const std::uint32_t groups = width / kGroupColumns;
+    attend_items(pass, kv, group, sinks(), [&](const AttentionItem& item) {
       if (!by_item) return;
       const auto row = static_cast<std::uint32_t>(static_cast<std::size_t>(item.out - x.x) / x.stride);
-      const std::uint32_t groups = width / kGroupColumns;
       pass.kernels.prepare_groups(x, row, row + item.rows, item.kv_head * groups, (item.kv_head + 1) * groups);
-    };
-    // Below some tens of microseconds of work a second thread does not pay.
-    constexpr std::uint64_t kWorthSharing = 100'000;
-    const auto num_items = static_cast<std::uint32_t>(group.items.size());
-    const std::uint32_t shared_grain = std::max(1U, num_items / (pass.pool.num_threads() * 16));
-    const std::uint32_t grain = group.work < kWorthSharing ? num_items : shared_grain;
-    pass.pool.parallel_for(num_items, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
-      for (std::uint32_t i = begin; i < end; ++i) {
-        AttentionItem item = group.items[i];
-        if (i + 1 < end) item.next = &group.items[i + 1];
-        item.sinks = sinks();
-        pass.kernels.attend(kv, item, pass.workspace.attention_scratch(thread));
-        if (item.partials == nullptr) prepare(item);
-      }
     });
-    for (AttentionItem item : group.joins) {
-      item.sinks = sinks();
-      pass.kernels.join_segments(kv, item);
-      prepare(item);
-    }
     if (!by_item) pass.for_rows(x.rows, [&](std::uint32_t begin, std::uint32_t end) { pass.kernels.prepare(x, begin, end); });
   }
 

@@ -31,6 +31,7 @@ constexpr std::array kArchitectures{
     Architecture{"gemma3", RopeStyle::half_split},      Architecture{"qwen2moe", RopeStyle::half_split},
     Architecture{"qwen3moe", RopeStyle::half_split},    Architecture{"olmoe", RopeStyle::half_split},
     Architecture{"granitemoe", RopeStyle::interleaved}, Architecture{"gpt-oss", RopeStyle::half_split},
+    Architecture{"deepseek2", RopeStyle::interleaved},
 };
 
 void read_shape(Fields& fields, ModelConfig& config) {
@@ -44,7 +45,7 @@ void read_shape(Fields& fields, ModelConfig& config) {
   const std::uint32_t even_share = config.num_heads == 0 ? 0 : config.hidden_size / config.num_heads;
   config.head_dim = fields.get_or<std::uint32_t>("attention.key_length", even_share);
   const auto value_length = fields.get_or<std::uint32_t>("attention.value_length", config.head_dim);
-  if (value_length != config.head_dim) {
+  if (value_length != config.head_dim && config.architecture != "deepseek2") {
     fields.refuse({ErrorCode::unsupported, fields.field("attention.value_length"),
                    fmt::format("{} differs from the keys' {}", value_length, config.head_dim), "use a model with equal sizes"});
   }
@@ -70,7 +71,7 @@ void read_rope(Fields& fields, ModelConfig& config) {
     config.rope_whole_pairs = config.architecture != "gpt-oss";
     const double grown = 1.0 + 0.1 * std::log(std::max(config.rope_factor, 1.0));
     config.rope_attention_factor = static_cast<float>(fields.get_or<double>("rope.scaling.attn_factor", 1.0) * grown);
-    if (fields.get_optional<double>("rope.scaling.yarn_log_multiplier"))
+    if (config.architecture != "deepseek2" && fields.get_optional<double>("rope.scaling.yarn_log_multiplier"))
       fields.refuse(
           {ErrorCode::unsupported, fields.field("rope.scaling.yarn_log_multiplier"), "is not implemented", "use a model without it"});
   } else if (type == "longrope") {
@@ -110,24 +111,46 @@ void read_gemma_keys(Fields& fields, ModelConfig& config) {
   if (!is_gemma2) config.window_rope_theta = fields.get_or<double>("rope.freq_base_swa", 10000.0);
 }
 
+// What DeepSeek's files say of the router: 1 is the softmax, 2 the sigmoid.
+void read_deepseek_router(Fields& fields, ModelConfig& config) {
+  const auto scoring = fields.get_or<std::uint32_t>("expert_gating_func", 1);
+  if (scoring > 2)
+    fields.refuse({ErrorCode::unsupported, fields.field("expert_gating_func"), fmt::format("{} is not implemented", scoring),
+                   "use a model with another router"});
+  config.expert_scoring = scoring == 2 ? ExpertScoring::sigmoid : ExpertScoring::softmax;
+  config.expert_choice_bias = scoring == 2;
+  config.normalize_experts = fields.get_or<bool>("expert_weights_norm", false);
+  const auto scale = fields.get_or<float>("expert_weights_scale", 1.0F);
+  if (scale != 0.0F) config.expert_scale = scale;
+  if (const auto groups = fields.get_or<std::uint32_t>("expert_group_count", 0); groups > 1) {
+    config.num_expert_groups = groups;
+    config.groups_per_token = fields.need<std::uint32_t>("expert_group_used_count");
+  }
+}
+
 // The sizes of experts are those of their tensors: files say them under several keys, or not at all.
 void read_experts(const GgufFile& file, Fields& fields, ModelConfig& config) {
   config.num_experts = fields.get_or<std::uint32_t>("expert_count", 0);
   const bool is_gpt_oss = config.architecture == "gpt-oss";
-  const bool is_mixture = is_gpt_oss || config.architecture.ends_with("moe");
+  const bool is_deepseek = config.architecture == "deepseek2";
+  const bool is_mixture = is_gpt_oss || is_deepseek || config.architecture.ends_with("moe");
   if (config.num_experts == 0 && !is_mixture) return;
   config.experts_per_token = fields.need<std::uint32_t>("expert_used_count");
   config.expert_tensors = ExpertTensors::stacked;
-  const GgufTensor* gates = file.find_tensor("blk.0.ffn_gate_exps.weight");
+  const std::size_t first = static_cast<std::size_t>(std::ranges::find(config.dense_layers, false) - config.dense_layers.begin());
+  const std::string prefix = fmt::format("blk.{}.", first);
+  const GgufTensor* gates = file.find_tensor(prefix + "ffn_gate_exps.weight");
   if (gates == nullptr || config.num_experts == 0) {
-    fields.refuse({ErrorCode::unsupported, "blk.0.ffn_gate_exps.weight",
+    fields.refuse({ErrorCode::unsupported, prefix + "ffn_gate_exps.weight",
                    fmt::format("{} experts that are not in one tensor", config.num_experts),
                    "convert the model again with a newer llama.cpp"});
     return;
   }
   config.expert_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(gates->rows() / config.num_experts, ~0U));
-  if (const GgufTensor* shared = file.find_tensor("blk.0.ffn_gate_shexp.weight"))
+  if (const GgufTensor* shared = file.find_tensor(prefix + "ffn_gate_shexp.weight"))
     config.shared_expert_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(shared->rows(), ~0U));
+  config.shared_expert_is_weighed = config.architecture == "qwen2moe" && config.shared_expert_size > 0;
+  if (is_deepseek) return read_deepseek_router(fields, config);
   // llama.cpp has no key for it: Mixtral's, Qwen3's and Granite's are.
   config.normalize_experts =
       config.architecture == "llama" || config.architecture == "qwen3moe" || config.architecture == "granitemoe" || is_gpt_oss;
@@ -135,6 +158,31 @@ void read_experts(const GgufFile& file, Fields& fields, ModelConfig& config) {
   for (const char* key : {"expert_weights_scale", "expert_group_count"})
     if (fields.get_optional<double>(key).value_or(0.0) > 1.0)
       fields.refuse({ErrorCode::unsupported, fields.field(key), "is not implemented", "use a mixture of experts without it"});
+}
+
+// DeepSeek's files: latent attention, experts in groups. llama.cpp keeps under yarn_log_multiplier a tenth of what queries are scaled by
+// more for each e-fold that the context grew, in which the angles' own factor is contained.
+void read_deepseek(const GgufFile& file, Fields& fields, ModelConfig& config) {
+  LatentShape& latent = config.latent;
+  latent.kv_rank = fields.need<std::uint32_t>("attention.kv_lora_rank");
+  latent.q_rank = fields.get_or<std::uint32_t>("attention.q_lora_rank", 0);
+  config.rotary_dim = fields.need<std::uint32_t>("rope.dimension_count");
+  const bool is_apart = file.find_tensor("blk.0.attn_k_b.weight") != nullptr;  // else lengths are those of whole heads
+  const auto key_length = fields.need<std::uint32_t>(is_apart ? "attention.key_length_mla" : "attention.key_length");
+  latent.value_dim = fields.need<std::uint32_t>(is_apart ? "attention.value_length_mla" : "attention.value_length");
+  latent.key_dim = key_length - std::min(key_length, config.rotary_dim);
+  config.set_latent_heads();
+  if (config.rope_scaling == RopeScaling::yarn) {
+    const double log_factor = std::log(std::max(config.rope_factor, 1.0));
+    const double grown = 1.0 + fields.get_or<double>("rope.scaling.yarn_log_multiplier", 0.0) * log_factor;
+    config.attention_scale *= static_cast<float>(grown * grown);
+    if (grown != 1.0) config.rope_attention_factor = 1.0F;
+  }
+  config.num_draft_layers = fields.get_or<std::uint32_t>("nextn_predict_layers", 0);
+  config.num_layers -= std::min(config.num_layers, config.num_draft_layers);
+  config.dense_layers.assign(std::min<std::uint32_t>(config.num_layers, 4096), false);
+  const auto dense = fields.get_or<std::uint32_t>("leading_dense_block_count", 0);
+  std::fill_n(config.dense_layers.begin(), std::min<std::size_t>(dense, config.dense_layers.size()), true);
 }
 
 // No key says them.
@@ -176,7 +224,7 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
     return fail(
         ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
         "use a model of the families llama (with SmolLM2, Mistral and Mixtral), qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 "
-        "or gemma3, or a mixture of experts of qwen2moe, qwen3moe, olmoe, granitemoe or gpt-oss");
+        "or gemma3, or a mixture of experts of qwen2moe, qwen3moe, olmoe, granitemoe, gpt-oss or deepseek2");
   }
   config.rope_style = known->rope_style;
   Fields fields(file, config.architecture + ".");
@@ -184,6 +232,7 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   read_rope(fields, config);
   read_longrope(file, fields, config);
   if (config.architecture.starts_with("granite")) read_granite(fields, config);
+  if (config.architecture == "deepseek2") read_deepseek(file, fields, config);
   read_experts(file, fields, config);
   if (config.architecture == "gpt-oss") set_gpt_oss(config);
   if (config.architecture == "smollm3") config.still_layer_interval = 4;

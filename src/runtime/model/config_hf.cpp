@@ -42,6 +42,8 @@ constexpr std::array kArchitectures{
     Architecture{.name = "olmoe", .norm_epsilon = 1e-5F, .attention_bias = true},
     Architecture{.name = "granitemoe", .attention_bias = true},
     Architecture{.name = "gpt_oss", .norm_epsilon = 1e-5F, .rope_theta = 150000.0, .attention_bias = true},
+    Architecture{.name = "deepseek_v2"},
+    Architecture{.name = "deepseek_v3"},
     Architecture{.name = "gemma2", .tied_embeddings = true, .attention_bias = true},
     Architecture{.name = "gemma3", .rope_theta = 1000000.0, .tied_embeddings = true, .attention_bias = true},
 };
@@ -262,7 +264,8 @@ void read_experts(const JsonRef& json, Fields& fields, ModelConfig& config) {
   config.num_experts = fields.need<std::uint32_t>(is_local ? "num_local_experts" : "num_experts");
   config.experts_per_token = fields.need<std::uint32_t>("num_experts_per_tok");
   config.expert_size = is_qwen ? fields.need<std::uint32_t>("moe_intermediate_size") : config.intermediate_size;
-  if (name == "qwen2_moe") config.shared_expert_size = fields.need<std::uint32_t>("shared_expert_intermediate_size");
+  config.shared_expert_is_weighed = name == "qwen2_moe";
+  if (config.shared_expert_is_weighed) config.shared_expert_size = fields.need<std::uint32_t>("shared_expert_intermediate_size");
   config.normalize_experts = is_local || fields.get_or<bool>("norm_topk_prob", false);
   config.expert_tensors = name == "mixtral"      ? ExpertTensors::apart_in_block
                           : name == "granitemoe" ? ExpertTensors::stacked_gate_up
@@ -283,6 +286,61 @@ void read_gpt_oss(const JsonRef& json, Fields& fields, ModelConfig& config) {
   if (!json.find("rope_scaling") && !json.find("rope_parameters"))
     refuse(fields, "rope_scaling", "is missing, and without it gpt-oss rotates in a way that no file says",
            "use the config that belongs to the weights");
+}
+
+// Groups, scores and their scale of DeepSeek's routers: greedy and group_limited_greedy (V2), noaux_tc (V3).
+void read_deepseek_router(Fields& fields, ModelConfig& config) {
+  const bool is_v3 = config.architecture == "deepseek_v3";
+  const auto method = fields.get_or<std::string>("topk_method", is_v3 ? "noaux_tc" : "greedy");
+  if (method != (is_v3 ? "noaux_tc" : "greedy") && (is_v3 || method != "group_limited_greedy"))
+    refuse(fields, "topk_method", fmt::format("{} is not implemented", in_quotes(method)), "use a model with another router");
+  if (const auto scoring = fields.get_or<std::string>("scoring_func", is_v3 ? "sigmoid" : "softmax");
+      scoring != (is_v3 ? "sigmoid" : "softmax"))
+    refuse(fields, "scoring_func", fmt::format("{} is not implemented", in_quotes(scoring)), "use a model with another router");
+  config.expert_scoring = is_v3 ? ExpertScoring::sigmoid : ExpertScoring::softmax;
+  config.expert_choice_bias = is_v3;
+  config.normalize_experts = fields.get_or<bool>("norm_topk_prob", is_v3);
+  config.expert_scale = fields.get_or<float>("routed_scaling_factor", is_v3 ? 2.5F : 1.0F);
+  if (method == "greedy") return;
+  config.num_expert_groups = fields.get_or<std::uint32_t>("n_group", 8);
+  config.groups_per_token = fields.get_or<std::uint32_t>("topk_group", 4);
+}
+
+void read_deepseek_experts(Fields& fields, ModelConfig& config) {
+  constexpr std::uint32_t kMaxLayers = 4096;  // more: the config is refused later
+  config.num_experts = fields.need<std::uint32_t>("n_routed_experts");
+  config.experts_per_token = fields.need<std::uint32_t>("num_experts_per_tok");
+  config.expert_size = fields.need<std::uint32_t>("moe_intermediate_size");
+  config.shared_expert_size = fields.get_optional<std::uint32_t>("n_shared_experts").value_or(0) * config.expert_size;
+  config.expert_tensors = ExpertTensors::apart_shared;
+  read_deepseek_router(fields, config);
+  const auto dense = fields.get_or<std::uint32_t>("first_k_dense_replace", 0);
+  config.dense_layers.assign(std::min(config.num_layers, kMaxLayers), false);
+  std::fill_n(config.dense_layers.begin(), std::min<std::size_t>(dense, config.dense_layers.size()), true);
+  if (fields.get_or<std::uint32_t>("moe_layer_freq", 1) != 1)
+    refuse(fields, "moe_layer_freq", "layers with experts here and there are not implemented", "use a model with 1");
+}
+
+// What queries are scaled by follows the model's authors, and vLLM: with yarn also by its factor for all dimensions, squared (transformers
+// leaves that out of V2).
+void read_deepseek(const JsonRef& json, Fields& fields, ModelConfig& config) {
+  LatentShape& latent = config.latent;
+  latent.kv_rank = fields.need<std::uint32_t>("kv_lora_rank");
+  latent.q_rank = fields.get_optional<std::uint32_t>("q_lora_rank").value_or(0);
+  latent.key_dim = fields.need<std::uint32_t>("qk_nope_head_dim");
+  latent.value_dim = fields.need<std::uint32_t>("v_head_dim");
+  config.rotary_dim = fields.need<std::uint32_t>("qk_rope_head_dim");
+  config.set_latent_heads();
+  config.rope_style = fields.get_or<bool>("rope_interleave", true) ? RopeStyle::interleaved : RopeStyle::half_split;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto scaling = json.find(key);
+    if (!scaling || config.rope_scaling != RopeScaling::yarn) continue;
+    Fields rope(*scaling);
+    const double all = rope.get_optional<double>("mscale_all_dim").value_or(0.0);
+    if (all != 0.0) config.attention_scale *= static_cast<float>(std::pow(yarn_scale(config.rope_factor, all), 2));
+  }
+  config.num_draft_layers = fields.get_optional<std::uint32_t>("num_nextn_predict_layers").value_or(0);
+  read_deepseek_experts(fields, config);
 }
 
 void read_still_layers(const JsonRef& json, Fields& fields, ModelConfig& config) {
@@ -311,7 +369,8 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   if (known == kArchitectures.end()) {
     return fail(ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
                 "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 or "
-                "gemma3_text, or a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe, granitemoe or gpt_oss");
+                "gemma3_text, or a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe, granitemoe, gpt_oss, "
+                "deepseek_v2 or deepseek_v3");
   }
   if (json.find("quantization_config")) {
     return fail(ErrorCode::unsupported, "config.json: quantization_config", "quantised safetensors are not implemented",
@@ -322,6 +381,7 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   read_rope(json, fields, config);
   read_switches(fields, *known, config);
   if (config.architecture.starts_with("granite")) read_granite(fields, config);
+  if (config.architecture.starts_with("deepseek")) read_deepseek(json, fields, config);
   if (is_mixture(config.architecture)) read_experts(json, fields, config);
   if (config.architecture == "gpt_oss") read_gpt_oss(json, fields, config);
   if (config.architecture == "smollm3") read_still_layers(json, fields, config);

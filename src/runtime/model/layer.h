@@ -38,6 +38,7 @@ struct Layer {
 // `weights` outlive them.
 std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& weights);
 
+std::unique_ptr<const AttentionHalf> make_latent_attention(const LayerConfig& config, const LayerWeights& weights);
 // next_norm: of what follows the layer; null: nothing does.
 std::unique_ptr<const AttentionHalf> make_attention(const LayerConfig& config, const LayerWeights& weights);
 std::unique_ptr<const FeedForwardHalf> make_feed_forward(const LayerConfig& config, const LayerWeights& weights,

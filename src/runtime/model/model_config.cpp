@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "runtime/kernel/attention.h"
+#include "runtime/model/expert_choice.h"
 
 namespace quire {
 namespace {
@@ -140,6 +141,36 @@ std::optional<Error> check_rope(const ModelConfig& c) {
   return std::nullopt;
 }
 
+std::optional<Error> check_latents(const ModelConfig& c) {
+  constexpr std::uint32_t kMaxDim = 1U << 12, kMaxRank = 1U << 16;
+  if (c.latent.kv_rank == 0) return std::nullopt;
+  const std::tuple<const char*, std::uint32_t, std::uint32_t, std::uint32_t> ranges[] = {{"kv_lora_rank", c.latent.kv_rank, 1, kMaxHeadDim},
+                                                                                         {"q_lora_rank", c.latent.q_rank, 0, kMaxRank},
+                                                                                         {"qk_nope_head_dim", c.latent.key_dim, 1, kMaxDim},
+                                                                                         {"v_head_dim", c.latent.value_dim, 1, kMaxDim}};
+  for (const auto& [name, value, least, most] : ranges)
+    if (value < least || value > most)
+      return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range ({} to {})", value, least, most), {}};
+  if (c.qkv_bias || c.output_bias || !c.sliding_windows.empty())
+    return Error{ErrorCode::unsupported, "attention_bias", "biases and windows of latent attention are not implemented",
+                 "use a model without"};
+  return std::nullopt;
+}
+
+std::optional<Error> check_expert_groups(const ModelConfig& c) {
+  if (c.num_expert_groups == 0) return std::nullopt;
+  const std::uint32_t groups = c.num_expert_groups;
+  if (groups > kMaxExpertGroups || groups > c.num_experts || c.num_experts % groups != 0)
+    return Error{ErrorCode::corrupt, "n_group", fmt::format("{} experts are no {} groups", c.num_experts, groups), {}};
+  if (c.groups_per_token == 0 || c.groups_per_token > groups ||
+      c.experts_per_token > std::uint64_t{c.groups_per_token} * (c.num_experts / groups))
+    return Error{ErrorCode::corrupt,
+                 "topk_group",
+                 fmt::format("{} of {} groups do not hold the {} experts of a token", c.groups_per_token, groups, c.experts_per_token),
+                 {}};
+  return std::nullopt;
+}
+
 std::optional<Error> check_experts(const ModelConfig& c) {
   constexpr std::uint32_t kMaxExperts = 4096, kMaxPerToken = 64, kMaxSize = 1U << 20;
   if (c.num_experts == 0) return std::nullopt;
@@ -155,7 +186,9 @@ std::optional<Error> check_experts(const ModelConfig& c) {
                  fmt::format("{} is out of range (0 to {})", c.shared_expert_size, kMaxSize),
                  {}};
   }
-  return std::nullopt;
+  if (!positive(c.expert_scale))
+    return Error{ErrorCode::corrupt, "routed_scaling_factor", fmt::format("{} is not positive", c.expert_scale), {}};
+  return check_expert_groups(c);
 }
 
 }  // namespace
@@ -167,6 +200,13 @@ LayerConfig ModelConfig::layer(std::uint32_t index) const {
   if (!dense_layers.empty() && dense_layers[index]) layer.num_experts = 0;
   layer.rotation = !layer_rotates(index) ? Rotation::none : has_own ? Rotation::window : Rotation::model;
   return layer;
+}
+
+// Where a number is out of range, check() says so.
+void ModelConfig::set_latent_heads() {
+  num_kv_heads = 1;
+  head_dim = latent.kv_rank + rotary_dim;
+  attention_scale = 1.0F / std::sqrt(static_cast<float>(std::max(latent.key_dim + rotary_dim, 1U)));
 }
 
 std::vector<float> ModelConfig::rope_frequencies() const {
@@ -206,6 +246,7 @@ std::optional<Error> ModelConfig::check() const {
   if (!(norm_epsilon > 0.0F) || !(norm_epsilon < 1.0F))
     return Error{ErrorCode::corrupt, "norm_epsilon", fmt::format("{} is out of range (0 to 1)", norm_epsilon), {}};
   if (auto error = check_scales(*this)) return error;
+  if (auto error = check_latents(*this)) return error;
   if (auto error = check_experts(*this)) return error;
   return check_rope(*this);
 }

@@ -27,7 +27,21 @@ enum class Rotation : std::uint8_t { none, model, window };
 
 // How a file keeps the experts: one matrix for each (their names as in Qwen's folders, or as in Mixtral's), one for all of them below one
 // another, or that with each one's gate above its up; or (gpt-oss) turned: [expert][input][output], outputs of gate and up in turns.
-enum class ExpertTensors : std::uint8_t { apart, apart_in_block, stacked, stacked_gate_up, turned };
+// apart_shared: as Qwen's, with another name for the shared one (DeepSeek).
+enum class ExpertTensors : std::uint8_t { apart, apart_in_block, stacked, stacked_gate_up, turned, apart_shared };
+
+// How a router's scores become shares: a softmax of them, or the sigmoid of each.
+enum class ExpertScoring : std::uint8_t { softmax, sigmoid };
+
+// Multi-head latent attention (DeepSeek): what a token keeps is one vector for all heads, kv_rank values and those that turn, and a head's
+// keys and values are products of it. Those products are taken on the queries' side, so that attention is one of head_dim = kv_rank +
+// rotary_dim with one KV head, whose values are its keys (W_UK into q, W_UV behind attention; DeepSeek-V2, section 2.1).
+struct LatentShape {
+  std::uint32_t kv_rank = 0;    // 0: attention is of another kind
+  std::uint32_t q_rank = 0;     // of what queries are made from; 0: from the stream itself
+  std::uint32_t key_dim = 0;    // of a head's key, without what turns
+  std::uint32_t value_dim = 0;  // of a head's value
+};
 
 // What all layers of a model have in common.
 struct LayerShape {
@@ -42,6 +56,7 @@ struct LayerShape {
   float residual_scale = 1.0F;      // of what each half of a layer adds to the stream
   std::uint32_t rotary_dim = 0;
   RopeStyle rope_style = RopeStyle::half_split;
+  LatentShape latent{};
 
   bool qkv_bias = false;
   bool output_bias = false;  // of the attention's output projection
@@ -60,9 +75,16 @@ struct LayerShape {
   // the shared one where there is one.
   std::uint32_t num_experts = 0;
   std::uint32_t experts_per_token = 0;
-  std::uint32_t expert_size = 0;         // as intermediate_size, of each
-  std::uint32_t shared_expert_size = 0;  // of the one that all tokens go through; 0: there is none
-  bool normalize_experts = false;        // the weights of a token's experts are made to sum to 1
+  std::uint32_t expert_size = 0;          // as intermediate_size, of each
+  std::uint32_t shared_expert_size = 0;   // of the one that all tokens go through; 0: there is none
+  bool shared_expert_is_weighed = false;  // by a score of its own; else it counts whole
+  bool normalize_experts = false;         // the weights of a token's experts are made to sum to 1
+  ExpertScoring expert_scoring = ExpertScoring::softmax;
+  bool expert_choice_bias = false;  // added to the scores where experts are chosen, and not to their weights (sigmoid)
+  // A token chooses among the experts of so many groups, those with the best expert, or (sigmoid) the best pair; 0: among all.
+  std::uint32_t num_expert_groups = 0;
+  std::uint32_t groups_per_token = 0;
+  float expert_scale = 1.0F;  // of the weights
   ExpertTensors expert_tensors = ExpertTensors::apart;
   bool expert_bias = false;  // of the router and of all experts' products
 
@@ -70,6 +92,8 @@ struct LayerShape {
   [[nodiscard]] std::uint32_t kv_size() const { return num_kv_heads * head_dim; }
   [[nodiscard]] std::size_t qkv_size() const { return std::size_t{q_size()} + 2 * kv_size(); }
   [[nodiscard]] std::uint32_t group() const { return num_heads / num_kv_heads; }
+  // Of what the attention's output projection reads.
+  [[nodiscard]] std::uint32_t attended_size() const { return latent.kv_rank > 0 ? num_heads * latent.value_dim : q_size(); }
   // Feed-forward parts that a token goes through.
   [[nodiscard]] std::uint32_t parts_per_token() const { return experts_per_token + (shared_expert_size > 0 ? 1 : 0); }
 };
@@ -82,7 +106,7 @@ struct LayerConfig : LayerShape {
 
 struct ModelConfig : LayerShape {
   // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2" or "gemma3"; SmolLM2 is a llama. Or, with
-  // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe" or "gpt_oss".
+  // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss", "deepseek_v2" or "deepseek_v3".
   std::string architecture;
   std::uint32_t num_layers = 0;
   std::uint32_t vocab_size = 0;
@@ -114,12 +138,16 @@ struct ModelConfig : LayerShape {
 
   float norm_offset = 0.0F;  // added to the norms as the file keeps them
   bool tied_embeddings = false;
+  std::uint32_t num_draft_layers = 0;  // behind the others in the file, for drafts of other engines: not read
 
   [[nodiscard]] bool layer_rotates(std::uint32_t layer) const {
     if (!still_layers.empty()) return !still_layers[layer];
     return still_layer_interval == 0 || (layer + 1) % still_layer_interval != 0;
   }
   [[nodiscard]] LayerConfig layer(std::uint32_t index) const;
+
+  // The heads that attention sees follow from `latent` and rotary_dim; with the usual scale.
+  void set_latent_heads();
 
   // Radians per position of each pair, scaling applied; rotary_dim / 2 entries.
   [[nodiscard]] std::vector<float> rope_frequencies() const;

@@ -187,6 +187,7 @@ Result<ModelInfo> ModelFile::info() const {
                  .vocab_size = config_.vocab_size,
                  .context_length = config_.context_length,
                  .sliding_windows = config_.sliding_windows,
+                 .latent_attention = config_.latent.kv_rank > 0,
                  .num_experts = config_.num_experts,
                  .experts_per_token = config_.experts_per_token,
                  .tokenizer = std::make_shared<const TokenizerSpec>(std::move(*spec)),

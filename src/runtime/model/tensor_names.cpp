@@ -34,6 +34,14 @@ constexpr Names kNames[] = {
     {TensorRole::q_norm, true, "attn_q_norm.weight", "self_attn.q_norm.weight"},
     {TensorRole::k_norm, true, "attn_k_norm.weight", "self_attn.k_norm.weight"},
     {TensorRole::sinks, true, "attn_sinks.weight", "self_attn.sinks"},
+    {TensorRole::q_a, true, "attn_q_a.weight", "self_attn.q_a_proj.weight"},
+    {TensorRole::q_a_norm, true, "attn_q_a_norm.weight", "self_attn.q_a_layernorm.weight"},
+    {TensorRole::q_b, true, "attn_q_b.weight", "self_attn.q_b_proj.weight"},
+    {TensorRole::kv_a, true, "attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight"},
+    {TensorRole::kv_a_norm, true, "attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight"},
+    {TensorRole::kv_b, true, "attn_kv_b.weight", "self_attn.kv_b_proj.weight"},
+    {TensorRole::k_b, true, "attn_k_b.weight", ""},
+    {TensorRole::v_b, true, "attn_v_b.weight", ""},
     {TensorRole::attn_post_norm, true, "post_attention_norm.weight", "post_attention_layernorm.weight"},
     {TensorRole::ffn_norm, true, "ffn_norm.weight", "post_attention_layernorm.weight"},
     {TensorRole::ffn_pre_norm, true, "ffn_norm.weight", "pre_feedforward_layernorm.weight"},
@@ -67,6 +75,10 @@ constexpr Names kNames[] = {
     {TensorRole::expert_gate_bias, true, "ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias"},
     {TensorRole::expert_up_bias, true, "ffn_up_exps.bias", "mlp.experts.gate_up_proj_bias"},
     {TensorRole::expert_down_bias, true, "ffn_down_exps.bias", "mlp.experts.down_proj_bias"},
+    {TensorRole::choice_bias, true, "exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
+    {TensorRole::other_shared_gate, true, "ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight"},
+    {TensorRole::other_shared_up, true, "ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight"},
+    {TensorRole::other_shared_down, true, "ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight"},
 };
 
 const Names& names_of(TensorRole role) {

@@ -28,6 +28,14 @@ enum class TensorRole : std::uint8_t {
   q_norm,
   k_norm,
   sinks,
+  q_a,
+  q_a_norm,
+  q_b,
+  kv_a,
+  kv_a_norm,
+  kv_b,
+  k_b,
+  v_b,
   attn_post_norm,
   ffn_norm,
   ffn_pre_norm,  // the same where there is an attn_post_norm, too
@@ -62,7 +70,16 @@ enum class TensorRole : std::uint8_t {
   expert_gate_bias,
   expert_up_bias,
   expert_down_bias,
+  choice_bias,
+  other_shared_gate,
+  other_shared_up,
+  other_shared_down,
 };
+
+// Whether each expert has matrices of its own in the file.
+constexpr bool are_apart(ExpertTensors tensors) {
+  return tensors == ExpertTensors::apart || tensors == ExpertTensors::apart_in_block || tensors == ExpertTensors::apart_shared;
+}
 
 struct ExpertRoles {
   TensorRole router, gate, up, down;
@@ -78,10 +95,17 @@ constexpr ExpertRoles expert_roles(ExpertTensors tensors) {
     case ExpertTensors::turned:
       return {turned_router, turned_gate_up, turned_gate_up, turned_down};
     case ExpertTensors::apart:
+    case ExpertTensors::apart_shared:
     case ExpertTensors::stacked:
       break;
   }
   return {router, expert_gate, expert_up, expert_down};
+}
+
+constexpr ExpertRoles shared_expert_roles(ExpertTensors tensors) {
+  using enum TensorRole;
+  if (tensors == ExpertTensors::apart_shared) return {router, other_shared_gate, other_shared_up, other_shared_down};
+  return {router, shared_gate, shared_up, shared_down};
 }
 
 // What goes by the name of the norm before the feed-forward part.

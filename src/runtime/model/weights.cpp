@@ -91,9 +91,6 @@ class TaskCollector {
     const auto step = static_cast<std::uint32_t>(parts.front().size());
     auto view = take(role, layer, 2, std::uint64_t{inputs} * parts.size(), step * outputs);
     if (!view) return;
-    if (ggml_type_info(view->type).block_columns != 1)
-      return refuse(role, layer, "is quantised, and its rows are not those of the products",
-                    "use the folder that the model was published as");
     for_slices(*view, parts.size(), [&](TensorView slice, std::size_t i) {
       for (std::uint32_t first = 0; first < step; ++first) tasks_.push_back({slice, parts[i][first], nullptr, Turned{first, step}});
     });
@@ -107,7 +104,23 @@ class TaskCollector {
       for (std::uint32_t first = 0; first < step; ++first) tasks_.push_back({slice, nullptr, parts[i][first], Turned{first, step}});
     });
   }
-  [[nodiscard]] bool has(TensorRole role) const { return unused_.contains(file_.name_of(role, 0)); }
+  // For each head rows that are turned, above rows as they lie.
+  void heads(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::uint32_t num_turned, std::uint32_t num_plain,
+             std::span<PackedMatrix> turned, std::span<PackedMatrix> plain) {
+    auto view = take(role, layer, 2, std::uint64_t{num_turned + num_plain} * plain.size(), columns);
+    if (!view) return;
+    for_slices(*view, plain.size(), [&](TensorView slice, std::size_t head) {
+      const std::size_t row_size = slice.data.size() / slice.rows;
+      TensorView above = slice, below = std::move(slice);
+      above.rows = num_turned;
+      above.data = above.data.first(num_turned * row_size);
+      below.rows = num_plain;
+      below.data = below.data.subspan(num_turned * row_size);
+      tasks_.push_back({std::move(above), &turned[head], nullptr, Turned{}});
+      tasks_.push_back({std::move(below), &plain[head], nullptr});
+    });
+  }
+  [[nodiscard]] bool has(TensorRole role, std::uint32_t layer = 0) const { return unused_.contains(file_.name_of(role, layer)); }
 
   Result<std::vector<PackTask>> finish() {
     refuse_unused();
@@ -141,6 +154,14 @@ class TaskCollector {
     return view;
   }
 
+  [[nodiscard]] bool is_of_draft_layer(std::string_view name) const {
+    const ModelConfig& c = file_.config();
+    for (std::uint32_t i = 0; i < c.num_draft_layers; ++i)
+      for (const char* prefix : {"model.layers.", "blk."})
+        if (name.starts_with(fmt::format("{}{}.", prefix, c.num_layers + i))) return true;
+    return false;
+  }
+
   // Tied models may carry the output matrix a second time, old exports the table of frequencies, and those that judge pairs of texts two
   // rows of the output matrix.
   // Equal parts of a matrix, one below the other.
@@ -154,9 +175,6 @@ class TaskCollector {
       body(std::move(slice), i);
     }
   }
-  void refuse(TensorRole role, std::uint32_t layer, const char* what, const char* remedy) {
-    if (!error_) error_ = Error{ErrorCode::unsupported, file_.name_of(role, layer), what, remedy};
-  }
 
   static bool may_be_left_out(std::string_view name) {
     return name == "lm_head.weight" || name == "cls.output.weight" || name.ends_with(".rotary_emb.inv_freq");
@@ -165,7 +183,7 @@ class TaskCollector {
   void refuse_unused() {
     if (error_) return;
     for (const auto& [name, view] : unused_) {
-      if (may_be_left_out(name)) continue;
+      if (may_be_left_out(name) || is_of_draft_layer(name)) continue;
       error_ = Error{ErrorCode::unsupported, in_quotes(name),
                      fmt::format("a {} decoder has no use for this tensor", file_.config().architecture),
                      "use a model of a supported architecture, without adapters"};
@@ -179,9 +197,39 @@ class TaskCollector {
   std::optional<Error> error_;
 };
 
+// A head's part of kv_b is what makes its keys, [key_dim][kv_rank], which queries go through the other way, above what makes its values.
+// Newer GGUF files keep the two apart, the former turned already.
+void collect_latents(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
+  const LatentShape& shape = c.latent;
+  LatentWeights& latent = out.latent;
+  const std::uint32_t q_size = c.num_heads * (shape.key_dim + c.rotary_dim);
+  collector.matrix(TensorRole::kv_a, layer, c.head_dim, c.hidden_size, latent.kv_a);
+  collector.vector(TensorRole::kv_a_norm, layer, shape.kv_rank, latent.kv_a_norm);
+  if (shape.q_rank > 0) {
+    collector.matrix(TensorRole::q_a, layer, shape.q_rank, c.hidden_size, latent.q_a);
+    collector.vector(TensorRole::q_a_norm, layer, shape.q_rank, latent.q_a_norm);
+    collector.matrix(TensorRole::q_b, layer, q_size, shape.q_rank, out.q.matrix);
+  } else {
+    collector.matrix(TensorRole::q, layer, q_size, c.hidden_size, out.q.matrix);
+  }
+  latent.k_up.resize(c.num_heads);
+  latent.v_up.resize(c.num_heads);
+  if (!collector.has(TensorRole::k_b, layer))
+    return collector.heads(TensorRole::kv_b, layer, shape.kv_rank, shape.key_dim, shape.value_dim, latent.k_up, latent.v_up);
+  std::vector<StackedPart> keys, values;
+  for (std::uint32_t head = 0; head < c.num_heads; ++head) {
+    keys.push_back({shape.kv_rank, &latent.k_up[head]});
+    values.push_back({shape.value_dim, &latent.v_up[head]});
+  }
+  collector.stacked(TensorRole::k_b, layer, shape.key_dim, keys);
+  collector.stacked(TensorRole::v_b, layer, shape.kv_rank, values);
+}
+
 void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
   collector.vector_if(c.pre_norms, TensorRole::attn_norm, layer, c.hidden_size, out.attn_norm);
-  if (c.fused_qkv) {
+  if (c.latent.kv_rank > 0) {
+    collect_latents(c, layer, collector, out);
+  } else if (c.fused_qkv) {
     collector.stacked(TensorRole::qkv, layer, c.hidden_size,
                       std::array{StackedPart{c.q_size(), &out.q.matrix}, StackedPart{c.kv_size(), &out.k.matrix},
                                  StackedPart{c.kv_size(), &out.v.matrix}});
@@ -193,7 +241,8 @@ void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector&
   const bool whole = c.qk_norm == QkNorm::whole;
   collector.vector_if(c.qk_norm != QkNorm::none, TensorRole::q_norm, layer, whole ? c.q_size() : c.head_dim, out.q_norm);
   collector.vector_if(c.qk_norm != QkNorm::none, TensorRole::k_norm, layer, whole ? c.kv_size() : c.head_dim, out.k_norm);
-  collector.linear(TensorRole::attn_output, TensorRole::attn_output_bias, c.output_bias, layer, c.hidden_size, c.q_size(), out.attn_output);
+  collector.linear(TensorRole::attn_output, TensorRole::attn_output_bias, c.output_bias, layer, c.hidden_size, c.attended_size(),
+                   out.attn_output);
   collector.vector_if(c.attention_sinks, TensorRole::sinks, layer, c.num_heads, out.sinks);
   collector.vector_if(c.post_norms, TensorRole::attn_post_norm, layer, c.hidden_size, out.attn_post_norm);
 }
@@ -201,7 +250,7 @@ void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector&
 void collect_routed_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
   const ExpertRoles roles = expert_roles(c.expert_tensors);
   collector.matrix(roles.router, layer, c.num_experts, c.hidden_size, out.router);
-  if (c.expert_tensors == ExpertTensors::apart || c.expert_tensors == ExpertTensors::apart_in_block) {
+  if (are_apart(c.expert_tensors)) {
     for (std::uint32_t i = 0; i < c.num_experts; ++i) {
       collector.matrix(roles.gate, layer, c.expert_size, c.hidden_size, out.experts[i].gate, i);
       collector.matrix(roles.up, layer, c.expert_size, c.hidden_size, out.experts[i].up, i);
@@ -259,12 +308,14 @@ void collect_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& c
   out.experts.resize(c.num_experts + (has_shared ? 1 : 0));
   collect_routed_experts(c, layer, collector, out);
   if (c.expert_bias) collect_expert_biases(c, layer, collector, out);
+  collector.vector_if(c.expert_choice_bias, TensorRole::choice_bias, layer, c.num_experts, out.choice_bias);
   if (!has_shared) return;
   ExpertWeights& shared = out.experts.back();
-  collector.matrix(TensorRole::shared_gate, layer, c.shared_expert_size, c.hidden_size, shared.gate);
-  collector.matrix(TensorRole::shared_up, layer, c.shared_expert_size, c.hidden_size, shared.up);
-  collector.matrix(TensorRole::shared_down, layer, c.hidden_size, c.shared_expert_size, shared.down);
-  collector.matrix(TensorRole::shared_weight, layer, 1, c.hidden_size, out.shared_weight);
+  const ExpertRoles roles = shared_expert_roles(c.expert_tensors);
+  collector.matrix(roles.gate, layer, c.shared_expert_size, c.hidden_size, shared.gate);
+  collector.matrix(roles.up, layer, c.shared_expert_size, c.hidden_size, shared.up);
+  collector.matrix(roles.down, layer, c.hidden_size, c.shared_expert_size, shared.down);
+  if (c.shared_expert_is_weighed) collector.matrix(TensorRole::shared_weight, layer, 1, c.hidden_size, out.shared_weight);
 }
 
 void collect_feed_forward(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
@@ -383,7 +434,9 @@ Result<void> pack_turned(const ModelFile& file, const TensorView& source, Turned
     dequantise_row(source.type, bytes, row);
     for (std::size_t output = 0; output < outputs; ++output) values[output * inputs + input] = row[wanted.first + output * wanted.step];
   }
-  MatrixPacker packer(weight_format(*unpacked_format(source.type)), outputs, inputs);
+  const UnpackedFormat format = *unpacked_format(source.type);
+  // Groups of codes lie along the file's rows, which are none of the matrix.
+  MatrixPacker packer(format == UnpackedFormat::bf16 ? WeightFormat::bf16 : WeightFormat::f32, outputs, inputs);
   for (std::uint32_t output = 0; output < outputs; ++output)
     packer.put_f32(output, std::span(values).subspan(std::size_t{output} * inputs, inputs));
   matrix = packer.finish();
@@ -481,7 +534,10 @@ std::uint64_t DecoderWeights::bytes() const {
     for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down})
       sum += bytes_of(*linear);
     sum += layer.router.bytes() + layer.shared_weight.bytes();
-    count(layer.sinks, layer.router_bias);
+    count(layer.sinks, layer.router_bias, layer.choice_bias, layer.latent.q_a_norm, layer.latent.kv_a_norm);
+    sum += layer.latent.q_a.bytes() + layer.latent.kv_a.bytes();
+    for (const auto* heads : {&layer.latent.k_up, &layer.latent.v_up})
+      for (const PackedMatrix& head : *heads) sum += head.bytes();
     for (const ExpertWeights& expert : layer.experts) {
       sum += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
       count(expert.gate_bias, expert.up_bias, expert.down_bias);

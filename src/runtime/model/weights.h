@@ -21,6 +21,14 @@ struct ExpertWeights {
   std::vector<float> gate_bias, up_bias, down_bias;
 };
 
+// Of latent attention (model_config.h). k_up [head]: from a head's query to latents, [kv_rank][key_dim]; v_up [head]: from latents to its
+// values, [value_dim][kv_rank].
+struct LatentWeights {
+  PackedMatrix q_a, kv_a;  // q_a: no rows where queries are made from the stream (LayerWeights::q); else they are from what it gives
+  std::vector<float> q_a_norm, kv_a_norm;
+  std::vector<PackedMatrix> k_up, v_up;
+};
+
 // Norms, biases and sinks that the model has not are empty.
 // What a file keeps as one matrix (fused q, k and v, or gate and up) is packed as the parts.
 struct LayerWeights {
@@ -28,11 +36,13 @@ struct LayerWeights {
   Linear q, k, v, attn_output;
   std::vector<float> q_norm, k_norm;  // of one head, or of all together
   std::vector<float> sinks;           // [num_heads]
+  LatentWeights latent;
   std::vector<float> attn_post_norm;
   std::vector<float> ffn_norm;
   Linear gate, up, down;  // no rows in a layer with experts
   PackedMatrix router;    // [num_experts][hidden_size]; no rows: no experts
   std::vector<float> router_bias;
+  std::vector<float> choice_bias;      // [num_experts]
   PackedMatrix shared_weight;          // one row, where there is a shared expert whose part is weighed
   std::vector<ExpertWeights> experts;  // the shared one, if there is one, behind the others
   std::vector<float> ffn_post_norm;

@@ -66,6 +66,19 @@ void carve_experts(Carver& carver, const ModelConfig& config, ActivationMode mod
                                       apart_code_bytes(mode, rows, 1, config.shared_expert_size));
 }
 
+void carve_latents(Carver& carver, const ModelConfig& config, ActivationMode mode, const WorkspaceLimits& limits, LatentBuffers& out) {
+  const LatentShape& shape = config.latent;
+  if (shape.kv_rank == 0) return;
+  const std::size_t rows = limits.rows;
+  carver.take(out.q, rows * config.num_heads * (shape.key_dim + config.rotary_dim));
+  carver.take(out.q_a, rows * shape.q_rank);
+  carver.take(out.values, rows * config.attended_size());
+  out.q_a_codes = carver.take_bytes(shape.q_rank == 0 ? 0 : code_bytes(mode, rows, shape.q_rank));
+  out.head_code_bytes =
+      round_up(std::max(code_bytes(mode, LatentBuffers::kRows, shape.key_dim), code_bytes(mode, LatentBuffers::kRows, shape.kv_rank)));
+  out.head_codes = carver.take_bytes(out.head_code_bytes * limits.threads);
+}
+
 }  // namespace
 
 Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const WorkspaceLimits& limits)
@@ -95,8 +108,9 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     carver.take(up, ffn_rows * config.intermediate_size);
     hidden_codes = carver.take_bytes(code_bytes(mode, code_rows, config.hidden_size));
     inner_codes =
-        carver.take_bytes(std::max(code_bytes(mode, rows, config.q_size()), code_bytes(mode, ffn_rows, config.intermediate_size)));
+        carver.take_bytes(std::max(code_bytes(mode, rows, config.attended_size()), code_bytes(mode, ffn_rows, config.intermediate_size)));
     carve_experts(carver, config, mode, ffn_rows, experts);
+    carve_latents(carver, config, mode, limits, latent);
     if (limits.max_lora_rank > 0) {
       carver.take(adapted.rows, rows);
       carver.take(adapted.part_of, rows);

@@ -71,6 +71,22 @@ struct AdaptedRows {
   }
 };
 
+// What latent attention needs beside queries, keys and values.
+struct LatentBuffers {
+  static constexpr std::uint32_t kRows = 64;  // that go through a head's products at once
+
+  float* q = nullptr;       // [row][head][key_dim + rotary_dim]
+  float* q_a = nullptr;     // [row][q_rank]
+  float* values = nullptr;  // [row][head][value_dim]
+  std::span<std::byte> q_a_codes;
+  std::span<std::byte> head_codes;  // [thread]: of kRows rows that go into a head's product
+  std::size_t head_code_bytes = 0;
+
+  [[nodiscard]] std::span<std::byte> codes_of(std::uint32_t thread) const {
+    return head_codes.subspan(thread * head_code_bytes, head_code_bytes);
+  }
+};
+
 // One of the feed-forward parts that a row goes through.
 struct ChosenExpert {
   std::uint32_t expert = 0;
@@ -126,6 +142,7 @@ class Workspace {
   std::span<std::byte> hidden_codes;  // activations of hidden_size columns
   std::span<std::byte> inner_codes;   // of q_size and of intermediate_size columns
   ExpertPairs experts;                // of a mixture
+  LatentBuffers latent;               // of latent attention
   AdaptedRows adapted;
   std::vector<GroupPass> groups;
   float* partials = nullptr;  // of the rows whose context threads share; each layer writes them anew

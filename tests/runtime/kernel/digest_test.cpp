@@ -155,7 +155,7 @@ std::vector<float> attend(const Kernels& kernels, const DigestCache& cache, Atte
 
 void add_attention(const Kernels& kernels, Digests& digests) {
   for (const auto& [name, dtype] : {std::pair("bf16", KvDtype::bf16), {"f32", KvDtype::f32}}) {
-    for (const auto& [dim, group] : {std::pair(16U, 1U), {48U, 2U}, {64U, 3U}, {80U, 5U}, {128U, 4U}, {256U, 1U}}) {
+    for (const auto& [dim, group] : {std::pair(16U, 1U), {48U, 2U}, {64U, 3U}, {80U, 5U}, {128U, 4U}, {256U, 1U}, {576U, 2U}}) {
       for (const auto& [rows, length] : {std::pair(1U, 1U), {1U, 700U}, {35U, 530U}}) {
         Random random(dim + length);
         const DigestCache cache(kernels, random, dtype, dim, length);

@@ -46,6 +46,7 @@ ModelConfig config_of(const std::string& architecture) {
     config.logit_divisor = 8.0F;
   }
   if (architecture == "gpt_oss") return tiny::small_gpt_oss();
+  if (architecture.starts_with("deepseek")) return tiny::small_deepseek(architecture);
   if (architecture.ends_with("moe")) config = tiny::small_mixture(architecture);
   if (architecture == "phi3") {
     config.fused_qkv = config.fused_gate_up = true;
@@ -81,14 +82,15 @@ struct Variant {
 
 const std::vector<Variant>& variants() {
   static const std::vector<Variant> all{
-      {"llama", "mixed", ActivationMode::int16, KvDtype::bf16},    {"qwen2", "Q4_1", ActivationMode::int8, KvDtype::bf16},
-      {"qwen3", "F32", ActivationMode::f32, KvDtype::f32},         {"llama", "BF16", ActivationMode::int16, KvDtype::bf16},
-      {"qwen3", "Q8_0", ActivationMode::f32, KvDtype::bf16},       {"phi3", "Q3_K", ActivationMode::int16, KvDtype::bf16},
-      {"granite", "IQ4_XS", ActivationMode::int16, KvDtype::f32},  {"smollm3", "IQ4_NL", ActivationMode::int8, KvDtype::bf16},
-      {"olmo2", "Q2_K", ActivationMode::int16, KvDtype::bf16},     {"mistral", "Q4_1", ActivationMode::int16, KvDtype::bf16},
-      {"gemma2", "mixed", ActivationMode::int16, KvDtype::bf16},   {"gemma2", "F32", ActivationMode::f32, KvDtype::f32},
-      {"qwen2_moe", "Q4_1", ActivationMode::int16, KvDtype::bf16}, {"qwen3_moe", "F32", ActivationMode::f32, KvDtype::f32},
-      {"olmoe", "Q8_0", ActivationMode::int8, KvDtype::bf16},      {"gpt_oss", "MXFP4", ActivationMode::int16, KvDtype::bf16},
+      {"llama", "mixed", ActivationMode::int16, KvDtype::bf16},      {"qwen2", "Q4_1", ActivationMode::int8, KvDtype::bf16},
+      {"qwen3", "F32", ActivationMode::f32, KvDtype::f32},           {"llama", "BF16", ActivationMode::int16, KvDtype::bf16},
+      {"qwen3", "Q8_0", ActivationMode::f32, KvDtype::bf16},         {"phi3", "Q3_K", ActivationMode::int16, KvDtype::bf16},
+      {"granite", "IQ4_XS", ActivationMode::int16, KvDtype::f32},    {"smollm3", "IQ4_NL", ActivationMode::int8, KvDtype::bf16},
+      {"olmo2", "Q2_K", ActivationMode::int16, KvDtype::bf16},       {"mistral", "Q4_1", ActivationMode::int16, KvDtype::bf16},
+      {"gemma2", "mixed", ActivationMode::int16, KvDtype::bf16},     {"gemma2", "F32", ActivationMode::f32, KvDtype::f32},
+      {"qwen2_moe", "Q4_1", ActivationMode::int16, KvDtype::bf16},   {"qwen3_moe", "F32", ActivationMode::f32, KvDtype::f32},
+      {"olmoe", "Q8_0", ActivationMode::int8, KvDtype::bf16},        {"gpt_oss", "MXFP4", ActivationMode::int16, KvDtype::bf16},
+      {"deepseek_v2", "Q8_0", ActivationMode::int16, KvDtype::bf16}, {"deepseek_v3", "F32", ActivationMode::f32, KvDtype::f32},
       {"gpt_oss", "F32", ActivationMode::f32, KvDtype::f32}};
   return all;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -41,7 +42,7 @@ TEST(Experts, TheBestAreChosenAsByTheNaiveModel) {
     for (float& score : scores) score = std::floor(static_cast<float>(random.below(1000)) / 1000.0F * kinds) - kinds / 2;
     std::vector<ChosenExpert> chosen(1 + random.below(std::min<std::size_t>(scores.size(), 9)));
     const bool normalize = random.chance(0.5);
-    choose_experts(scores, normalize, chosen);
+    choose_experts(scores, {.normalize = normalize}, chosen);
     const auto expected = naive_choice(scores, normalize, chosen.size());
     double sum = 0.0;
     for (std::size_t i = 0; i < chosen.size(); ++i) {
@@ -53,10 +54,99 @@ TEST(Experts, TheBestAreChosenAsByTheNaiveModel) {
   }
 }
 
+// transformers' get_topk_indices of DeepSeek V3, and V2's group_limited_greedy, in double.
+std::vector<std::uint32_t> naive_grouped_choice(const std::vector<float>& scores, const ExpertRouting& routing, std::size_t count) {
+  const bool by_sigmoid = routing.scoring == ExpertScoring::sigmoid;
+  std::vector<double> choice(scores.begin(), scores.end());
+  for (std::size_t i = 0; i < choice.size(); ++i)
+    if (by_sigmoid) choice[i] = 1.0 / (1.0 + std::exp(-choice[i])) + double{routing.choice_bias[i]};
+  const std::size_t size = scores.size() / routing.num_groups;
+  std::vector<std::pair<double, std::size_t>> groups;
+  for (std::size_t group = 0; group < routing.num_groups; ++group) {
+    std::vector<double> own(choice.begin() + static_cast<std::ptrdiff_t>(group * size),
+                            choice.begin() + static_cast<std::ptrdiff_t>((group + 1) * size));
+    std::ranges::sort(own, std::greater{});
+    groups.emplace_back(by_sigmoid && size > 1 ? own[0] + own[1] : own[0], group);
+  }
+  std::ranges::sort(groups, [](const auto& a, const auto& b) { return std::pair(-a.first, a.second) < std::pair(-b.first, b.second); });
+  std::vector<bool> may(scores.size(), false);
+  for (std::size_t i = 0; i < routing.groups_per_token; ++i)
+    for (std::size_t k = 0; k < size; ++k) may[groups[i].second * size + k] = true;
+  std::vector<std::uint32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const auto value = [&](std::uint32_t i) { return may[i] ? choice[i] : by_sigmoid ? 0.0 : -1e30; };
+  std::ranges::sort(order, [&](std::uint32_t a, std::uint32_t b) { return std::pair(-value(a), a) < std::pair(-value(b), b); });
+  order.resize(count);
+  return order;
+}
+
+TEST(Experts, GroupsAreChosenAsByTheNaiveModel) {
+  Random random(6);
+  for (int round = 0; round < 3000; ++round) {
+    ExpertRouting routing{.scoring = round % 2 == 0 ? ExpertScoring::sigmoid : ExpertScoring::softmax, .normalize = round % 3 == 0};
+    routing.num_groups = static_cast<std::uint32_t>(1 + random.below(round % 50 == 0 ? kMaxExpertGroups : 8));
+    routing.groups_per_token = static_cast<std::uint32_t>(1 + random.below(routing.num_groups));
+    routing.scale = 0.5F + static_cast<float>(random.below(100)) / 25.0F;
+    const std::size_t size = 1 + random.below(9);
+    std::vector<float> scores(routing.num_groups * size), bias(scores.size());
+    for (float& score : scores) score = static_cast<float>(random.unit() * 8.0 - 4.0);
+    for (float& value : bias) value = static_cast<float>(random.unit() - 0.8);
+    if (routing.scoring == ExpertScoring::sigmoid) routing.choice_bias = bias;
+    std::vector<ChosenExpert> chosen(1 + random.below(std::min<std::size_t>(9, routing.groups_per_token * size)));
+    choose_experts(scores, routing, chosen);
+    const auto expected = naive_grouped_choice(scores, routing, chosen.size());
+    double sum = 0.0;
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      ASSERT_EQ(chosen[i].expert, expected[i]) << "round " << round;
+      sum += chosen[i].weight;
+      const double share = 1.0 / (1.0 + std::exp(-double{scores[expected[i]]})) * double{routing.scale};
+      if (routing.scoring == ExpertScoring::sigmoid && !routing.normalize) ASSERT_NEAR(chosen[i].weight, share, 1e-5);
+    }
+    if (routing.normalize) ASSERT_NEAR(sum, routing.scale, 1e-5 * routing.scale);
+  }
+}
+
+// Older GGUF files keep what makes keys and what makes values of latents as one tensor.
+TEST(Latents, JoinedInTheFileOrPartedAreTheSame) {
+  const tiny::TempFolder folder;
+  const ModelConfig config = tiny::small_deepseek("deepseek_v3");
+  const auto parted = tiny::make_tensors(config, true, "F32");
+  const std::size_t heads = config.num_heads, rank = config.latent.kv_rank, keys = config.latent.key_dim, values = config.latent.value_dim;
+  auto joined = parted;
+  for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    const auto of = [&](TensorRole role) {
+      const auto* bytes = std::ranges::find(parted, gguf_tensor_name(role, layer), &tiny::Tensor::name)->bytes.data();
+      return std::vector<float>(reinterpret_cast<const float*>(bytes),
+                                reinterpret_cast<const float*>(bytes) + heads * rank * std::max(keys, values));
+    };
+    std::erase_if(joined, [&](const tiny::Tensor& t) {
+      return t.name == gguf_tensor_name(TensorRole::k_b, layer) || t.name == gguf_tensor_name(TensorRole::v_b, layer);
+    });
+    const std::vector<float> k = of(TensorRole::k_b), v = of(TensorRole::v_b);
+    std::vector<float> both;
+    for (std::size_t head = 0; head < heads; ++head) {
+      for (std::size_t d = 0; d < keys; ++d)
+        for (std::size_t r = 0; r < rank; ++r) both.push_back(k[(head * rank + r) * keys + d]);
+      both.insert(both.end(), v.begin() + static_cast<std::ptrdiff_t>(head * values * rank),
+                  v.begin() + static_cast<std::ptrdiff_t>((head + 1) * values * rank));
+    }
+    std::string bytes(reinterpret_cast<const char*>(both.data()), both.size() * sizeof(float));
+    joined.push_back({gguf_tensor_name(TensorRole::kv_b, layer), GgmlType::f32, {heads * (keys + values), rank}, std::move(bytes)});
+  }
+  const auto logits_of = [&](const tiny::GgufHeader& header, const std::vector<tiny::Tensor>& tensors) {
+    const std::string path = folder.file("model.gguf");
+    tiny::write_file(path, header.file(tensors));
+    tiny::Rig rig(path, {});
+    rig.give_blocks(Slot{0}, tiny::blocks_for(20, 16, 1));
+    return rig.run(std::vector<TokenId>(20, 5), {{Slot{0}, 0, 20}});
+  };
+  EXPECT_EQ(logits_of(tiny::gguf_header(config, true), joined), logits_of(tiny::gguf_header(config), parted));
+}
+
 TEST(Experts, AScoreThatIsNoNumberSpoilsAllWeightsAndNoIndex) {
   for (const float bad : {kNaN, std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
     std::vector<ChosenExpert> chosen(2);
-    choose_experts(std::vector<float>{1.0F, bad, 0.5F}, true, chosen);
+    choose_experts(std::vector<float>{1.0F, bad, 0.5F}, {.normalize = true}, chosen);
     for (const ChosenExpert& expert : chosen) {
       EXPECT_TRUE(std::isnan(expert.weight));
       EXPECT_LT(expert.expert, 3U);

@@ -136,4 +136,12 @@ inline const std::map<std::string, LogitBounds>& gpt_oss_logit_bounds() {
   return all;
 }
 
+inline const std::map<std::string, LogitBounds>& deepseek_logit_bounds() {
+  static const std::map<std::string, LogitBounds> all{{"F32", {5e-5, 5e-5, 0.1, 0.1}},
+                                                      {"BF16", {4e-5, 4e-5, 0.02, 0.02}},
+                                                      {"Q8_0", {3.6e-5, 1.4e-3, 0.09, 0.09}},
+                                                      {"Q4_1", {4.4e-5, 1.2e-3, 0.055, 0.056}}};
+  return all;
+}
+
 }  // namespace quire::tiny

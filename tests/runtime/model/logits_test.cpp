@@ -73,5 +73,10 @@ TEST(Logits, MatchTransformersOnGptOss) {
   expect_logits_of(tiny::read_logit_record("gpt_oss_"), tiny::gpt_oss_logit_bounds());
 }
 
+// DeepSeek V2 and V3 (tools/record_deepseek_logits.py).
+TEST(Logits, MatchTransformersOnDeepSeek) {
+  expect_logits_of(tiny::read_logit_record("deepseek_"), tiny::deepseek_logit_bounds());
+}
+
 }  // namespace
 }  // namespace quire

@@ -137,7 +137,7 @@ TEST_F(Malformed, RefusesDimensionsThatDoNotFit) {
   EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.num_layers = 3; })).field, "blk.2.attn_norm.weight");
   EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.num_layers = 4'000'000'000; })).field, "num_layers");
   EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.head_dim = 8; })).field, "head_dim");
-  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.head_dim = 272; })).code, ErrorCode::unsupported);
+  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.head_dim = 592; })).code, ErrorCode::unsupported);
   EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.hidden_size = 512; })).field, "token_embd.weight");
   EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.rope_theta = -1.0; })).field, "rope_theta");
   EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.norm_epsilon = 0.0F; })).field, "norm_epsilon");
@@ -241,6 +241,31 @@ TEST_F(Malformed, RefusesAGptOssThatIsNotWhole) {
       [](Tensors& t) { tensor_named(t, "blk.0.ffn_up_exps.bias") = tiny::make_tensor("blk.0.ffn_up_exps.bias", GgmlType::f32, {6, 96}); });
   EXPECT_EQ(bias.field, "blk.0.ffn_up_exps.bias");
   EXPECT_NE(bias.message.find("[7, 96]"), std::string::npos) << bias.message;
+}
+
+TEST_F(Malformed, RefusesLatentsAndGroupsThatDoNotFit) {
+  const ModelConfig config = tiny::small_deepseek("deepseek_v3");
+  const auto load_with = [&](const ModelConfig& said, const std::function<void(Tensors&)>& change) {
+    Tensors made = tiny::make_tensors(config, true, "F32");
+    change(made);
+    return load_gguf(tiny::gguf_header(said), made);
+  };
+  const auto nothing = [](Tensors&) {};
+  for (const char* name : {"blk.0.attn_kv_a_mqa.weight", "blk.2.attn_q_a_norm.weight", "blk.1.attn_v_b.weight", "blk.1.exp_probs_b.bias"})
+    EXPECT_EQ(load_with(config, [&](Tensors& t) { std::erase_if(t, [&](const auto& x) { return x.name == name; }); }).field, name);
+  ModelConfig spoilt = config;
+  spoilt.latent.key_dim = 48;
+  EXPECT_EQ(load_with(spoilt, nothing).field, "blk.0.attn_q_b.weight");
+  spoilt = config;
+  spoilt.num_expert_groups = 3;
+  EXPECT_EQ(load_with(spoilt, nothing).field, "n_group");
+  spoilt.num_expert_groups = 4;
+  spoilt.groups_per_token = 1;
+  EXPECT_EQ(load_with(spoilt, nothing).field, "topk_group") << "a group has two experts, a token goes through three";
+  spoilt = config;
+  spoilt.latent.kv_rank = 8192;
+  spoilt.set_latent_heads();
+  EXPECT_EQ(load_with(spoilt, nothing).field, "head_dim");
 }
 
 // What marks an architecture is asked for; only what is left to the file is taken as it comes.

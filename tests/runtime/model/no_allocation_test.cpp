@@ -37,6 +37,14 @@ TEST(NoAllocation, APassThroughExpertsAllocatesNothing) {
   expect_no_allocation(tiny::small_mixture("qwen2_moe"), "Q8_0");
 }
 
+TEST(NoAllocation, APassOverLatentsAllocatesNothing) {
+  expect_no_allocation(tiny::small_deepseek("deepseek_v3"), "Q8_0");
+}
+
+TEST(NoAllocation, APassWithSinksAllocatesNothing) {
+  expect_no_allocation(tiny::small_gpt_oss(), "MXFP4");
+}
+
 TEST(NoAllocation, APassWithAdaptersAllocatesNothing) {
   if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
   const tiny::TempFolder folder;

@@ -1,7 +1,9 @@
 #pragma once
 // Small models for tests, written as GGUF files or Hugging Face folders.
+#include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -41,9 +43,11 @@ void add_experts(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) 
   }
   const std::uint64_t shared = c.shared_expert_size;
   if (shared == 0) return;
-  add(TensorRole::shared_gate, layer, {shared, hidden});
-  add(TensorRole::shared_up, layer, {shared, hidden});
-  add(TensorRole::shared_down, layer, {hidden, shared});
+  const ExpertRoles shared_roles = shared_expert_roles(gguf ? ExpertTensors::stacked : c.expert_tensors);
+  add(shared_roles.gate, layer, {shared, hidden});
+  add(shared_roles.up, layer, {shared, hidden});
+  add(shared_roles.down, layer, {hidden, shared});
+  if (!c.shared_expert_is_weighed) return;
   gguf ? add(TensorRole::shared_weight, layer, {hidden}) : add(TensorRole::shared_weight, layer, {1, hidden});
 }
 
@@ -59,6 +63,28 @@ void add_expert_biases(const ModelConfig& c, bool gguf, std::uint32_t layer, Add
     add(TensorRole::expert_gate_bias, layer, {experts, 2 * std::uint64_t{c.expert_size}});
   }
   add(TensorRole::expert_down_bias, layer, {experts, c.hidden_size});
+}
+
+// add(role, layer, shape), vector(present, role, layer, size). GGUF: what makes keys of latents apart from what makes values.
+template <class Add, class Vector>
+void add_latents(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add, Vector vector) {
+  const std::uint64_t heads = c.num_heads, rank = c.latent.kv_rank, hidden = c.hidden_size;
+  const std::uint64_t keys = c.latent.key_dim, values = c.latent.value_dim, queries = heads * (keys + c.rotary_dim);
+  add(TensorRole::kv_a, layer, {c.head_dim, hidden});
+  vector(true, TensorRole::kv_a_norm, layer, rank);
+  vector(c.latent.q_rank > 0, TensorRole::q_a_norm, layer, c.latent.q_rank);
+  if (c.latent.q_rank > 0) {
+    add(TensorRole::q_a, layer, {c.latent.q_rank, hidden});
+    add(TensorRole::q_b, layer, {queries, c.latent.q_rank});
+  } else {
+    add(TensorRole::q, layer, {queries, hidden});
+  }
+  if (gguf) {
+    add(TensorRole::k_b, layer, {heads, rank, keys});
+    add(TensorRole::v_b, layer, {heads, values, rank});
+  } else {
+    add(TensorRole::kv_b, layer, {heads * (keys + values), rank});
+  }
 }
 
 // Every tensor of the decoder, all matrices of one kind.
@@ -87,17 +113,22 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
     vector(c.pre_norms, ffn_norm_role(c), i, c.hidden_size);
     vector(c.post_norms, TensorRole::attn_post_norm, i, c.hidden_size);
     vector(c.post_norms, TensorRole::ffn_post_norm, i, c.hidden_size);
-    if (c.fused_qkv) {
+    if (c.latent.kv_rank > 0) {
+      add_latents(c, gguf, i, tensor, vector);
+    } else if (c.fused_qkv) {
       matrix(TensorRole::qkv, i, c.q_size() + 2 * c.kv_size(), c.hidden_size);
     } else {
       matrix(TensorRole::q, i, c.q_size(), c.hidden_size);
       matrix(TensorRole::k, i, c.kv_size(), c.hidden_size);
       matrix(TensorRole::v, i, c.kv_size(), c.hidden_size);
     }
-    matrix(TensorRole::attn_output, i, c.hidden_size, c.q_size());
+    matrix(TensorRole::attn_output, i, c.hidden_size, c.attended_size());
     if (c.layer(i).num_experts > 0) {
       add_experts(c, gguf, i, tensor);
       if (c.expert_bias) add_expert_biases(c, gguf, i, plain);
+      if (c.expert_choice_bias)
+        out.push_back(make_tensor(gguf ? gguf_tensor_name(TensorRole::choice_bias, i) : hf_tensor_name(TensorRole::choice_bias, i),
+                                  GgmlType::f32, {c.num_experts}));
     } else if (c.fused_gate_up) {
       matrix(TensorRole::gate_up, i, 2 * c.intermediate_size, c.hidden_size);
     } else {
@@ -187,10 +218,30 @@ class GgufHeader {
   std::uint64_t count_ = 0;
 };
 
-inline GgufHeader gguf_header(const ModelConfig& c) {
+// Of DeepSeek's files.
+inline void add_latent_keys(const ModelConfig& c, const std::string& prefix, GgufHeader& header) {
+  header.add(prefix + "attention.kv_lora_rank", c.latent.kv_rank);
+  if (c.latent.q_rank > 0) header.add(prefix + "attention.q_lora_rank", c.latent.q_rank);
+  header.add(prefix + "attention.key_length_mla", c.latent.key_dim + c.rotary_dim);
+  header.add(prefix + "attention.value_length_mla", c.latent.value_dim);
+  header.add(prefix + "leading_dense_block_count", static_cast<std::uint32_t>(std::ranges::count(c.dense_layers, true)));
+  header.add(prefix + "expert_gating_func", c.expert_scoring == ExpertScoring::sigmoid ? 2U : 1U);
+  header.add(prefix + "expert_weights_norm", c.normalize_experts);
+  header.add(prefix + "expert_weights_scale", c.expert_scale);
+  header.add(prefix + "expert_group_count", std::max(c.num_expert_groups, 1U));
+  header.add(prefix + "expert_group_used_count", std::max(c.groups_per_token, 1U));
+  const double usual = 1.0 / std::sqrt(static_cast<double>(c.latent.key_dim + c.rotary_dim));
+  if (c.rope_scaling == RopeScaling::yarn)
+    header.add(prefix + "rope.scaling.yarn_log_multiplier",
+               static_cast<float>((std::sqrt(c.attention_scale / usual) - 1.0) / std::log(c.rope_factor)));
+}
+
+// latents_are_joined: as files that were made before kv_b was taken apart.
+inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = false) {
   GgufHeader header;
   std::string architecture = c.architecture == "mistral" || c.architecture == "mixtral" ? "llama" : c.architecture;
   if (architecture == "gpt_oss") architecture = "gpt-oss";
+  if (architecture.starts_with("deepseek")) architecture = "deepseek2";
   std::erase(architecture, '_');
   const std::string prefix = architecture + ".";
   header.add("general.architecture", architecture);
@@ -201,8 +252,10 @@ inline GgufHeader gguf_header(const ModelConfig& c) {
   header.add(prefix + "feed_forward_length", c.intermediate_size);
   header.add(prefix + "attention.head_count", c.num_heads);
   header.add(prefix + "attention.head_count_kv", c.num_kv_heads);
-  header.add(prefix + "attention.key_length", c.head_dim);
-  header.add(prefix + "attention.value_length", c.head_dim);
+  const LatentShape& latent = c.latent;
+  header.add(prefix + "attention.key_length", latents_are_joined ? latent.key_dim + c.rotary_dim : c.head_dim);
+  header.add(prefix + "attention.value_length", latents_are_joined ? latent.value_dim : latent.kv_rank > 0 ? latent.kv_rank : c.head_dim);
+  if (c.latent.kv_rank > 0) add_latent_keys(c, prefix, header);
   header.add(prefix + "attention.layer_norm_rms_epsilon", c.norm_epsilon);
   header.add(prefix + "rope.freq_base", static_cast<float>(c.rope_theta));
   if (c.rope_scaling == RopeScaling::linear) {
@@ -294,6 +347,7 @@ inline ModelConfig small_mixture(const std::string& architecture) {
   c.experts_per_token = 3;
   c.expert_size = 96;
   c.shared_expert_size = architecture == "qwen2_moe" ? 160 : 0;
+  c.shared_expert_is_weighed = architecture == "qwen2_moe";
   c.qkv_bias = architecture == "qwen2_moe";
   c.qk_norm = architecture == "qwen3_moe" ? QkNorm::per_head : architecture == "olmoe" ? QkNorm::whole : QkNorm::none;
   c.normalize_experts = architecture == "qwen3_moe";
@@ -312,6 +366,27 @@ inline ModelConfig small_gpt_oss() {
   c.rope_factor = 4.0;
   c.rope_original_context = 32;
   c.rope_whole_pairs = false;
+  return c;
+}
+
+// As files of DeepSeek V2 and V3 make it: queries of V3 from a product of their own, its experts in groups.
+inline ModelConfig small_deepseek(const std::string& architecture) {
+  ModelConfig c = small_mixture(architecture);
+  const bool is_v3 = architecture == "deepseek_v3";
+  c.latent = {.kv_rank = 64, .q_rank = is_v3 ? 96U : 0U, .key_dim = 64, .value_dim = 32};
+  c.rotary_dim = 32;
+  c.set_latent_heads();
+  c.rope_style = RopeStyle::interleaved;
+  c.num_layers = 3;
+  c.dense_layers = {true, false, false};
+  c.num_experts = 8;
+  c.shared_expert_size = 160;
+  c.expert_tensors = ExpertTensors::apart_shared;
+  c.expert_choice_bias = c.normalize_experts = is_v3;
+  c.expert_scoring = is_v3 ? ExpertScoring::sigmoid : ExpertScoring::softmax;
+  c.expert_scale = is_v3 ? 2.5F : 1.0F;
+  c.num_expert_groups = is_v3 ? 4 : 0;
+  c.groups_per_token = is_v3 ? 2 : 0;
   return c;
 }
 

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Records the logits that transformers gives on small DeepSeeks: latent attention, dense layers before mixtures, routers with groups.
+
+    python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.6 gguf==0.19.0 numpy
+    venv/bin/python tools/record_deepseek_logits.py     # writes tests/golden/logits/{deepseek_cases.json,deepseek_logits.f32}
+
+Weights, prompt and format are those of record_logits.py. transformers leaves the factor by which yarn scales queries out of its V2 (the
+model's authors and vLLM do not), so the record has it with V3 alone.
+"""
+import json
+
+import numpy as np
+import torch
+import transformers
+
+import record_logits
+from record_expert_logits import KEPT, PARTS
+from record_logits import FLOAT_BITS, VOCAB
+
+SHAPE = dict(vocab_size=VOCAB, hidden_size=256, intermediate_size=128, moe_intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
+             num_key_value_heads=4, max_position_embeddings=256, kv_lora_rank=64, qk_rope_head_dim=32, qk_nope_head_dim=64, v_head_dim=32,
+             first_k_dense_replace=1, num_experts_per_tok=3, tie_word_embeddings=False)
+YARN = dict(rope_type="yarn", factor=8.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=32)
+MODELS = {
+    "deepseek_v2_lite": (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM,
+                         dict(q_lora_rank=None, n_routed_experts=8, n_shared_experts=2, topk_method="greedy")),
+    "deepseek_v2": (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM,
+                    dict(q_lora_rank=96, n_routed_experts=12, n_shared_experts=1, topk_method="group_limited_greedy", n_group=4, topk_group=2,
+                         routed_scaling_factor=3.0, rope_scaling=YARN)),
+    "deepseek_v3": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM,
+                    dict(q_lora_rank=96, n_routed_experts=12, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=2.5,
+                         rope_scaling=YARN | dict(mscale=1.0, mscale_all_dim=1.0))),
+}
+# llama.cpp has no place for yarn that turns without the queries' factor.
+GGUF_MODELS = MODELS.keys() - {"deepseek_v2"}
+TYPES = {"hf": {"F32": MODELS, "BF16": MODELS}, "gguf": {kind: GGUF_MODELS for kind in ("F32", "Q8_0", "Q4_1")}}
+KEEP = KEPT + ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "first_k_dense_replace", "n_routed_experts",
+               "n_shared_experts", "n_group", "topk_group", "topk_method", "routed_scaling_factor", "rope_interleave")
+NAMES = record_logits.GGUF_NAMES | {
+    "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm", "mlp.gate": "ffn_gate_inp",
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp",
+}
+
+
+def tensor(name, kind, shape, container):
+    if name.endswith("e_score_correction_bias") or (name.endswith(("ffn_gate_inp.weight", "mlp.gate.weight")) and kind not in FLOAT_BITS):
+        kind = "F32"  # as published folders have the former
+    if len(shape) == 1:
+        return record_logits.tensor(name, kind, shape, container)
+    return record_logits.tensor(name, kind, (int(np.prod(shape[:-1])), shape[-1]), container).reshape(shape)
+
+
+def gguf_tensor(name, kind, config, value):
+    """One part of all experts is one tensor, and what makes keys of latents is apart from what makes values, and turned."""
+    stem, end = name.rsplit(".", 1)
+    if not stem.startswith("model.layers."):
+        return tensor(f"{NAMES[stem]}.{end}", kind, tuple(value.shape), "gguf")
+    _, _, layer, rest = stem.split(".", 3)
+    if ".experts." in rest:
+        number, part = rest.split(".experts.")[1].split(".")
+        return tensor(f"blk.{layer}.ffn_{PARTS[part]}_exps.weight", kind, (config.n_routed_experts, *value.shape), "gguf")[int(number)]
+    if end == "e_score_correction_bias":
+        return tensor(f"blk.{layer}.exp_probs_b.bias", kind, tuple(value.shape), "gguf")
+    if rest == "self_attn.kv_b_proj":
+        heads, rank = config.num_attention_heads, config.kv_lora_rank
+        keys = tensor(f"blk.{layer}.attn_k_b.weight", kind, (heads, rank, config.qk_nope_head_dim), "gguf").transpose(0, 2, 1)
+        values = tensor(f"blk.{layer}.attn_v_b.weight", kind, (heads, config.v_head_dim, rank), "gguf")
+        return np.concatenate([keys, values], axis=1).reshape(value.shape)
+    return tensor(f"blk.{layer}.{NAMES[rest]}.{end}", kind, tuple(value.shape), "gguf")
+
+
+def run(model_name, container, kind, prompt):
+    config_class, model_class, options = MODELS[model_name]
+    config = config_class(**SHAPE | options, attn_implementation="eager")
+    model = model_class(config).eval()
+    state = {}
+    for name, value in model.state_dict().items():
+        array = gguf_tensor(name, kind, config, value) if container == "gguf" else tensor(name, kind, tuple(value.shape), container)
+        state[name] = torch.from_numpy(np.ascontiguousarray(array))
+    model.load_state_dict(state)
+    logits = record_logits.logits_of(model, prompt)
+    described = json.loads(config.to_json_string(use_diff=False))
+    described = {key: value for key, value in described.items() if key in KEEP}
+    return dict(name=f"{model_name}_{container}_{kind}", container=container, type=kind, config=described), logits
+
+
+if __name__ == "__main__":
+    record_logits.record_all("deepseek_", TYPES, run)
