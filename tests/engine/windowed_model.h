@@ -50,7 +50,7 @@ inline void write_mixture_weights(const std::string& path) {
 inline void write_deepseek_weights(const std::string& path) {
   ModelConfig config = small_deepseek("deepseek_v3");
   config.context_length = 512;
-  write_gguf(path, config, "Q8_0");
+  write_gguf(path, config, "F32");
 }
 
 inline void write_gpt_oss_weights(const std::string& path) {
