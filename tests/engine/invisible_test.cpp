@@ -289,7 +289,7 @@ TEST_P(InvisibleScheduler, OverSinks) {
   const tiny::TempFolder folder;
   const std::string model = folder.file("gpt_oss.gguf");
   tiny::write_gpt_oss_weights(model);
-  EngineOptions squeezed = base_options(model, 108);
+  EngineOptions squeezed = base_options(model, 112);
   squeezed.cache.block_size = 4;
   squeezed.scheduler.max_num_batched_tokens = 64;
   expect_invisible(base_options(model, 900), squeezed, GetParam());

@@ -56,7 +56,7 @@ inline void write_deepseek_weights(const std::string& path) {
 inline void write_gpt_oss_weights(const std::string& path) {
   ModelConfig config = small_gpt_oss();
   config.num_layers = 4;
-  config.sliding_windows = {24, 0, 24, 0};
+  config.sliding_windows = {40, 0, 40, 0};
   config.context_length = 512;
   write_gguf(path, config, "MXFP4");
 }
