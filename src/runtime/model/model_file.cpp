@@ -18,6 +18,7 @@
 #include "format/tokenizer_file.h"
 #include "runtime/kernel/pack.h"
 #include "runtime/model/pooling_info.h"
+#include "runtime/model/quantised_tensors.h"
 
 namespace quire {
 namespace {
@@ -26,13 +27,29 @@ constexpr std::uint64_t kMostConfigBytes = std::uint64_t{16} << 20U;
 constexpr std::size_t kDigestPart = std::size_t{4} << 20U;
 
 TensorView view_of(const GgufTensor& tensor) {
-  return {std::string(tensor.name), tensor.type, tensor.num_dims, tensor.rows(), tensor.columns(), tensor.data};
+  return {.name = std::string(tensor.name),
+          .type = tensor.type,
+          .num_dims = tensor.num_dims,
+          .rows = tensor.rows(),
+          .columns = tensor.columns(),
+          .data = tensor.data};
 }
 
-Result<TensorView> view_of(const SafetensorsTensor& tensor) {
-  auto type = tensor.type();
-  if (!type) return std::unexpected(std::move(type.error()));
-  return TensorView{tensor.name, *type, static_cast<std::uint32_t>(tensor.shape.size()), tensor.rows(), tensor.columns(), tensor.data};
+// Scales of 16 bits are exact in f16, as a rule, and so is -8 or -128 times each; other zero points are kept in f32.
+std::uint64_t estimate_packed_bytes(const QuantisedMatrix& matrix, std::uint64_t values) {
+  const bool has_zeros = matrix.has_zero_points;
+  const std::uint64_t scale_bytes = has_zeros || matrix.scale_type == ScaleType::f32 ? 4 : 2;
+  switch (held_format(matrix, matrix.is_reordered, true)) {
+    case UnpackedFormat::q4:
+      return values / 2 + values / 32 * 2 * scale_bytes;
+    case UnpackedFormat::q8:
+      return values + values / (matrix.group % 32 == 0 ? 32 : 16) * scale_bytes * (has_zeros && matrix.bits == 8 ? 2 : 1);
+    case UnpackedFormat::bf16:
+      return values * 2;
+    case UnpackedFormat::f32:
+      break;
+  }
+  return values * 4;
 }
 
 // Packed size, should every scale of the type take its usual width.
@@ -40,6 +57,7 @@ std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
   const std::uint64_t padded = tensor.num_dims < 2 ? tensor.rows : (tensor.rows + kPanelRows - 1) / kPanelRows * kPanelRows;
   const std::uint64_t values = padded * tensor.columns;
   if (tensor.num_dims < 2) return values * 4;
+  if (tensor.quantised != nullptr) return estimate_packed_bytes(*tensor.quantised, values);
   switch (tensor.type) {
     case GgmlType::f32:
     case GgmlType::f16:
@@ -69,9 +87,10 @@ std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
 }
 
 std::string describe_types(const std::vector<TensorView>& tensors) {
-  std::map<std::string_view, std::uint32_t> counts;
-  for (const TensorView& tensor : tensors) ++counts[ggml_type_name(tensor.type)];
-  std::vector<std::pair<std::string_view, std::uint32_t>> order(counts.begin(), counts.end());
+  std::map<std::string, std::uint32_t> counts;
+  for (const TensorView& tensor : tensors)
+    ++counts[tensor.quantised != nullptr ? type_name(*tensor.quantised) : std::string(ggml_type_name(tensor.type))];
+  std::vector<std::pair<std::string, std::uint32_t>> order(counts.begin(), counts.end());
   // Commonest first.
   std::ranges::sort(order, [](const auto& a, const auto& b) { return std::pair(b.second, a.first) < std::pair(a.second, b.first); });
   std::string text;
@@ -105,6 +124,9 @@ Result<ModelFile> ModelFile::open(const std::string& path) {
     if (!json) return std::unexpected(json.error());
     auto config = config_from_hf(JsonRef(*json, "config.json"));
     if (!config) return std::unexpected(std::move(config.error()));
+    auto scheme = checkpoint_scheme(JsonRef(*json, "config.json"));
+    if (!scheme) return std::unexpected(std::move(scheme.error()));
+    file.scheme_ = std::move(*scheme);
     auto folder = SafetensorsFolder::open(path);
     if (!folder) return std::unexpected(std::move(folder.error()));
     file.config_ = std::move(*config);
@@ -128,11 +150,7 @@ Result<std::vector<TensorView>> ModelFile::tensors() const {
     views.reserve(gguf->tensors().size());
     for (const GgufTensor& tensor : gguf->tensors()) views.push_back(view_of(tensor));
   } else if (const auto* folder = std::get_if<SafetensorsFolder>(&weights_)) {
-    for (const SafetensorsTensor* tensor : folder->tensors()) {
-      auto view = view_of(*tensor);
-      if (!view) return std::unexpected(std::move(view.error()));
-      views.push_back(std::move(*view));
-    }
+    return assemble_tensors(scheme_, folder->tensors(), [this](auto part, auto out) { return read(part, out); });
   }
   return views;
 }

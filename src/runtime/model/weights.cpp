@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "format/dequant.h"
 #include "format/quote.h"
+#include "runtime/model/pack_tensor.h"
 
 // A load has three parts: collect every tensor the config asks for and check its shape and type; refuse what is left over; pack. The tasks
 // of the last part are independent and run on any thread in any order; they fail only if a file changes meanwhile.
@@ -74,8 +75,10 @@ class TaskCollector {
     for (const StackedPart& part : parts) {
       TensorView own = *view;
       own.rows = part.rows;
+      // What is quantised may lie the other way round: then it is only known how much work it is.
       own.data = view->data.first(part.rows * row_size);
       view->data = view->data.subspan(own.data.size());
+      view->first_row += part.rows;
       tasks_.push_back({std::move(own), part.matrix, nullptr});
     }
   }
@@ -105,7 +108,7 @@ class TaskCollector {
                      "use the config that belongs to the weights"};
       return std::nullopt;
     }
-    if (auto format = unpacked_format(view.type); !format) {
+    if (auto format = unpacked_format(view.type); !format && view.quantised == nullptr) {
       error_ = std::move(format.error());
       error_->field = name;
       return std::nullopt;
@@ -237,82 +240,6 @@ Result<std::vector<PackTask>> collect(const ModelFile& file, DecoderWeights& out
     collect_feed_forward(config, layer, collector, out.layers[layer]);
   }
   return collector.finish();
-}
-
-// One row of each intermediate form.
-struct RowBuffers {
-  explicit RowBuffers(std::size_t columns)
-      : floats(columns), halves(columns), codes(columns), scales(columns / 16 + 1), minimums(columns / 16 + 1) {}
-  std::vector<float> floats;
-  std::vector<std::uint16_t> halves;
-  std::vector<std::uint8_t> codes;
-  std::vector<float> scales, minimums;
-};
-
-WeightFormat weight_format(UnpackedFormat format) {
-  switch (format) {
-    case UnpackedFormat::f32:
-      return WeightFormat::f32;
-    case UnpackedFormat::bf16:
-      return WeightFormat::bf16;
-    case UnpackedFormat::q4:
-      return WeightFormat::q4;
-    case UnpackedFormat::q8:
-      return WeightFormat::q8;
-  }
-  return WeightFormat::f32;
-}
-
-void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row, std::span<const std::byte> bytes, RowBuffers& buffers,
-              MatrixPacker& packer) {
-  const std::size_t columns = source.columns;
-  if (format == UnpackedFormat::f32) {
-    dequantise_row(source.type, bytes, buffers.floats);
-    packer.put_f32(row, buffers.floats);
-  } else if (format == UnpackedFormat::bf16) {
-    unpack_bf16_row(source.type, bytes, buffers.halves);
-    packer.put_bf16(row, buffers.halves);
-  } else {
-    const bool four_bits = format == UnpackedFormat::q4;
-    const std::size_t groups = columns / (four_bits ? 32 : 16);
-    const std::span scales(buffers.scales.data(), groups);
-    const std::span minimums(buffers.minimums.data(), groups);
-    if (four_bits) {
-      unpack_q4_row(source.type, bytes, {buffers.codes, scales, minimums});
-      packer.put_q4(row, buffers.codes, scales, minimums);
-    } else {
-      unpack_q8_row(source.type, bytes, {buffers.codes, scales, minimums});
-      packer.put_q8(row, buffers.codes, scales, minimums);
-    }
-  }
-}
-
-Result<void> pack_vector(const ModelFile& file, const TensorView& source, std::vector<float>& vector) {
-  std::vector<std::byte> bytes(source.data.size());
-  if (auto read = file.read(source.data, bytes); !read) return read;
-  vector.resize(source.columns);
-  dequantise_row(source.type, bytes, vector);
-  return {};
-}
-
-// Some rows at a time are read from the file: its map would stop the program if someone cut the file now.
-Result<void> pack_matrix(const ModelFile& file, const TensorView& source, PackedMatrix& matrix) {
-  constexpr std::size_t kReadBytes = 256 << 10;
-  const std::size_t row_size = source.data.size() / source.rows;
-  const std::size_t rows_at_once = std::min<std::size_t>(source.rows, kReadBytes / std::max<std::size_t>(row_size, 1) + 1);
-  const UnpackedFormat format = *unpacked_format(source.type);
-  MatrixPacker packer(weight_format(format), static_cast<std::uint32_t>(source.rows), static_cast<std::uint32_t>(source.columns));
-  RowBuffers buffers(source.columns);
-  std::vector<std::byte> bytes(rows_at_once * row_size);
-  for (std::size_t first = 0; first < source.rows; first += rows_at_once) {
-    const std::size_t count = std::min<std::size_t>(rows_at_once, source.rows - first);
-    const std::span part(bytes.data(), count * row_size);
-    if (auto read = file.read(source.data.subspan(first * row_size, part.size()), part); !read) return read;
-    for (std::size_t i = 0; i < count; ++i)
-      pack_row(source, format, static_cast<std::uint32_t>(first + i), part.subspan(i * row_size, row_size), buffers, packer);
-  }
-  matrix = packer.finish();
-  return {};
 }
 
 Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, ThreadPool& pool, void (*progress)(double)) {

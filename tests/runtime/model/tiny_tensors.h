@@ -22,6 +22,7 @@ struct Tensor {
   GgmlType type = GgmlType::f32;
   std::vector<std::uint64_t> shape;  // outermost first
   std::string bytes;
+  std::string dtype = {};  // in a safetensors file, where it is none of GGUF's
 };
 
 inline std::uint64_t fnv1a(std::string_view text) {
