@@ -2,7 +2,9 @@
 // Weights as the kernels read them. Any thread may read a finished matrix; a packer belongs to one thread.
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "runtime/kernel/aligned.h"
 
@@ -30,6 +32,8 @@ struct PackedMatrix {
   bool has_minimums = false;        // q4, q8: false when every minimum is zero
   std::size_t panel_bytes = 0;
   AlignedVector<std::uint8_t> storage;  // layout: see packed_layout.h
+  // Column i multiplies input input_order[i]; null: input i. Kernels know nothing of it: whoever calls them brings inputs in this order.
+  std::shared_ptr<const std::vector<std::uint32_t>> input_order = {};
 
   [[nodiscard]] std::uint64_t bytes() const { return storage.size(); }
   [[nodiscard]] std::uint32_t num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }

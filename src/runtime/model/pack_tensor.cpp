@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "format/dequant.h"
 
@@ -58,9 +59,9 @@ void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row
 }
 
 // Whole rows and what belongs to them are read from the file at once, and those of some formats with all others.
-Result<void> pack_quantised(const ModelFile& file, const TensorView& source, PackedMatrix& matrix) {
+Result<void> pack_quantised(const ModelFile& file, const TensorView& source, bool may_reorder, PackedMatrix& matrix) {
   const auto read = [&file](std::span<const std::byte> part, std::span<std::byte> out) { return file.read(part, out); };
-  const auto rows = QuantisedRows::open(*source.quantised, source.first_row, source.rows, false, read);
+  const auto rows = QuantisedRows::open(*source.quantised, source.first_row, source.rows, may_reorder, read);
   if (!rows) return std::unexpected(rows.error());
   const std::size_t columns = source.columns;
   const bool four_bits = rows->format() == UnpackedFormat::q4;
@@ -89,6 +90,7 @@ Result<void> pack_quantised(const ModelFile& file, const TensorView& source, Pac
     }
   }
   matrix = packer.finish();
+  if (!rows->order().empty()) matrix.input_order = std::make_shared<const std::vector<std::uint32_t>>(rows->order());
   return {};
 }
 
@@ -103,8 +105,8 @@ Result<void> pack_vector(const ModelFile& file, const TensorView& source, std::v
 }
 
 // Some rows at a time are read from the file: its map would stop the program if someone cut the file now.
-Result<void> pack_matrix(const ModelFile& file, const TensorView& source, PackedMatrix& matrix) {
-  if (source.quantised != nullptr) return pack_quantised(file, source, matrix);
+Result<void> pack_matrix(const ModelFile& file, const TensorView& source, bool may_reorder, PackedMatrix& matrix) {
+  if (source.quantised != nullptr) return pack_quantised(file, source, may_reorder, matrix);
   constexpr std::size_t kReadBytes = 256 << 10;
   const std::size_t row_size = source.data.size() / source.rows;
   const std::size_t rows_at_once = std::min<std::size_t>(source.rows, kReadBytes / std::max<std::size_t>(row_size, 1) + 1);

@@ -29,6 +29,7 @@ struct PackTask {
   TensorView source;
   PackedMatrix* matrix = nullptr;  // one of the two
   std::vector<float>* vector = nullptr;
+  bool may_reorder = false;  // its product brings inputs in the order of its columns
 };
 
 struct StackedPart {
@@ -50,9 +51,9 @@ class TaskCollector {
     }
   }
 
-  void matrix(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out,
-              std::uint32_t expert = 0) {
-    if (auto view = take(role, layer, 2, rows, columns, expert)) tasks_.push_back({std::move(*view), &out, nullptr});
+  void matrix(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out, std::uint32_t expert = 0,
+              bool may_reorder = false) {
+    if (auto view = take(role, layer, 2, rows, columns, expert)) tasks_.push_back({std::move(*view), &out, nullptr, may_reorder});
   }
   void vector(TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
     if (auto view = take(role, layer, 1, 1, size)) tasks_.push_back({std::move(*view), nullptr, &out});
@@ -62,11 +63,11 @@ class TaskCollector {
   }
   void linear(TensorRole role, TensorRole bias_role, bool has_bias, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns,
               Linear& out) {
-    matrix(role, layer, rows, columns, out.matrix);
+    matrix(role, layer, rows, columns, out.matrix, 0, true);
     vector_if(has_bias, bias_role, layer, rows, out.bias);
   }
   // Several matrices that the file keeps as one, one below the other.
-  void stacked(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::span<const StackedPart> parts) {
+  void stacked(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::span<const StackedPart> parts, bool may_reorder = false) {
     std::uint64_t rows = 0;
     for (const StackedPart& part : parts) rows += part.rows;
     auto view = take(role, layer, 2, rows, columns);
@@ -79,7 +80,7 @@ class TaskCollector {
       own.data = view->data.first(part.rows * row_size);
       view->data = view->data.subspan(own.data.size());
       view->first_row += part.rows;
-      tasks_.push_back({std::move(own), part.matrix, nullptr});
+      tasks_.push_back({std::move(own), part.matrix, nullptr, may_reorder});
     }
   }
   [[nodiscard]] bool has(TensorRole role) const { return unused_.contains(file_.name_of(role, 0)); }
@@ -144,7 +145,8 @@ void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector&
   if (c.fused_qkv) {
     collector.stacked(TensorRole::qkv, layer, c.hidden_size,
                       std::array{StackedPart{c.q_size(), &out.q.matrix}, StackedPart{c.kv_size(), &out.k.matrix},
-                                 StackedPart{c.kv_size(), &out.v.matrix}});
+                                 StackedPart{c.kv_size(), &out.v.matrix}},
+                      true);
   } else {
     collector.linear(TensorRole::q, TensorRole::q_bias, c.qkv_bias, layer, c.q_size(), c.hidden_size, out.q);
     collector.linear(TensorRole::k, TensorRole::k_bias, c.qkv_bias, layer, c.kv_size(), c.hidden_size, out.k);
@@ -203,7 +205,8 @@ void collect_feed_forward(const LayerConfig& c, std::uint32_t layer, TaskCollect
   if (c.num_experts > 0) return collect_experts(c, layer, collector, out);
   if (c.fused_gate_up) {
     collector.stacked(TensorRole::gate_up, layer, c.hidden_size,
-                      std::array{StackedPart{c.intermediate_size, &out.gate.matrix}, StackedPart{c.intermediate_size, &out.up.matrix}});
+                      std::array{StackedPart{c.intermediate_size, &out.gate.matrix}, StackedPart{c.intermediate_size, &out.up.matrix}},
+                      true);
   } else {
     collector.linear(TensorRole::gate, TensorRole::gate_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.gate);
     collector.linear(TensorRole::up, TensorRole::up_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.up);
@@ -231,7 +234,7 @@ Result<std::vector<PackTask>> collect(const ModelFile& file, DecoderWeights& out
   TaskCollector collector(file, std::move(*tensors));
   collector.matrix(TensorRole::token_embedding, 0, c.vocab_size, c.hidden_size, out.embedding);
   collector.vector(TensorRole::output_norm, 0, c.hidden_size, out.output_norm);
-  if (!c.tied_embeddings) collector.matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size, out.output);
+  if (!c.tied_embeddings) collector.matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size, out.output, 0, true);
   collect_rope_factors(c, collector, out);
   out.layers.resize(c.num_layers);
   for (std::uint32_t layer = 0; layer < c.num_layers; ++layer) {
@@ -255,7 +258,8 @@ Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, Thre
   pool.parallel_for(static_cast<std::uint32_t>(tasks.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::uint32_t i = begin; i < end && !failed; ++i) {
       const PackTask& task = tasks[i];
-      auto packed = task.vector != nullptr ? pack_vector(file, task.source, *task.vector) : pack_matrix(file, task.source, *task.matrix);
+      auto packed = task.vector != nullptr ? pack_vector(file, task.source, *task.vector)
+                                           : pack_matrix(file, task.source, task.may_reorder, *task.matrix);
       if (!packed) {
         const std::lock_guard lock(mutex);
         failed = true;
@@ -268,6 +272,20 @@ Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, Thre
   });
   if (outcome && progress != nullptr) progress(1.0);
   return outcome;
+}
+
+// Matrices that read one input in one order name the same list, and their inputs are put in order once.
+void share_orders(DecoderWeights& weights) {
+  const auto share = [](std::initializer_list<PackedMatrix*> matrices) {
+    for (PackedMatrix* matrix : matrices)
+      for (const PackedMatrix* other : matrices)
+        if (matrix->input_order && other->input_order && *matrix->input_order == *other->input_order)
+          matrix->input_order = other->input_order;
+  };
+  for (LayerWeights& layer : weights.layers) {
+    share({&layer.q.matrix, &layer.k.matrix, &layer.v.matrix});
+    share({&layer.gate.matrix, &layer.up.matrix});
+  }
 }
 
 // Once, on the weights: then no pass adds it.
@@ -301,6 +319,14 @@ std::uint64_t DecoderWeights::bytes() const {
   return sum + floats * sizeof(float);
 }
 
+bool DecoderWeights::are_reordered() const {
+  const auto is_reordered = [](const Linear& linear) { return linear.matrix.input_order != nullptr; };
+  return output.input_order != nullptr || std::ranges::any_of(layers, [&](const LayerWeights& layer) {
+           return std::ranges::any_of(std::array{&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down},
+                                      [&](const Linear* linear) { return is_reordered(*linear); });
+         });
+}
+
 Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, void (*progress)(double)) {
   DecoderWeights weights;
   auto tasks = collect(file, weights);
@@ -308,6 +334,7 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, voi
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   if (auto packed = run_tasks(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
+  share_orders(weights);
   add_to_norms(file.config().norm_offset, weights);
   const bool longrope = !weights.rope_long_factors.empty();
   for (const auto& [role, factors] :
