@@ -8,15 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
 
 #include "base/check.h"
 #include "base/xxhash.h"
-#include "format/dequant.h"
 #include "format/json.h"
 #include "format/quote.h"
 #include "format/tokenizer_file.h"
-#include "runtime/kernel/pack.h"
+#include "runtime/model/held_weights.h"
 #include "runtime/model/pooling_info.h"
 #include "runtime/model/quantised_tensors.h"
 
@@ -33,69 +31,6 @@ TensorView view_of(const GgufTensor& tensor) {
           .rows = tensor.rows(),
           .columns = tensor.columns(),
           .data = tensor.data};
-}
-
-// Scales of 16 bits are exact in f16, as a rule, and so is -8 or -128 times each; other zero points are kept in f32.
-std::uint64_t estimate_packed_bytes(const QuantisedMatrix& matrix, std::uint64_t values) {
-  const bool has_zeros = matrix.has_zero_points;
-  const std::uint64_t scale_bytes = has_zeros || matrix.scale_type == ScaleType::f32 ? 4 : 2;
-  switch (held_format(matrix, matrix.is_reordered, true)) {
-    case UnpackedFormat::q4:
-      return values / 2 + values / 32 * 2 * scale_bytes;
-    case UnpackedFormat::q8:
-      return values + values / (matrix.group % 32 == 0 ? 32 : 16) * scale_bytes * (has_zeros && matrix.bits == 8 ? 2 : 1);
-    case UnpackedFormat::bf16:
-      return values * 2;
-    case UnpackedFormat::f32:
-      break;
-  }
-  return values * 4;
-}
-
-// Packed size, should every scale of the type take its usual width.
-std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
-  const std::uint64_t padded = tensor.num_dims < 2 ? tensor.rows : (tensor.rows + kPanelRows - 1) / kPanelRows * kPanelRows;
-  const std::uint64_t values = padded * tensor.columns;
-  if (tensor.num_dims < 2) return values * 4;
-  if (tensor.quantised != nullptr) return estimate_packed_bytes(*tensor.quantised, values);
-  switch (tensor.type) {
-    case GgmlType::f32:
-    case GgmlType::f16:
-      return values * 4;
-    case GgmlType::bf16:
-      return values * 2;
-    case GgmlType::q4_0:
-    case GgmlType::q4_1:
-      return values / 2 + values / 32 * 4;
-    case GgmlType::q4_k:
-      return values / 2 + values / 32 * 8;
-    case GgmlType::q8_0:
-    case GgmlType::q5_0:
-    case GgmlType::iq4_nl:
-      return values + values / 32 * 2;
-    case GgmlType::q5_1:
-    case GgmlType::iq4_xs:
-      return values + values / 32 * 4;
-    case GgmlType::q3_k:
-    case GgmlType::q6_k:
-      return values + values / 16 * 4;
-    case GgmlType::q2_k:
-      return values + values / 16 * 8;
-    default:
-      return values + values / 32 * 8;
-  }
-}
-
-std::string describe_types(const std::vector<TensorView>& tensors) {
-  std::map<std::string, std::uint32_t> counts;
-  for (const TensorView& tensor : tensors)
-    ++counts[tensor.quantised != nullptr ? type_name(*tensor.quantised) : std::string(ggml_type_name(tensor.type))];
-  std::vector<std::pair<std::string, std::uint32_t>> order(counts.begin(), counts.end());
-  // Commonest first.
-  std::ranges::sort(order, [](const auto& a, const auto& b) { return std::pair(b.second, a.first) < std::pair(a.second, b.first); });
-  std::string text;
-  for (const auto& [name, count] : order) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, count);
-  return text;
 }
 
 // Of the experts that a token does not go through.
@@ -209,10 +144,8 @@ Result<ModelInfo> ModelFile::info() const {
                  .pooling = {}};
   const auto* gguf = std::get_if<GgufFile>(&weights_);
   info.pooling = gguf != nullptr ? pooling_info(*gguf, path_) : pooling_info(path_);
-  for (const TensorView& view : *views) {
-    info.num_parameters += view.rows * view.columns;
-    info.weight_bytes += estimate_packed_bytes(view);
-  }
+  for (const TensorView& view : *views) info.num_parameters += view.rows * view.columns;
+  describe_held(*views, scheme_, info);
   info.num_used_parameters = info.num_parameters - std::min(info.num_parameters, num_unused_parameters(config_));
   return info;
 }

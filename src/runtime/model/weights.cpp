@@ -46,6 +46,7 @@ class TaskCollector {
  public:
   TaskCollector(const ModelFile& file, std::vector<TensorView> tensors) : file_(file) {
     for (TensorView& view : tensors) {
+      is_quantised_ |= view.quantised != nullptr;
       std::string name = view.name;
       unused_.emplace(std::move(name), std::move(view));
     }
@@ -123,10 +124,17 @@ class TaskCollector {
     return name == "lm_head.weight" || name == "cls.output.weight" || name.ends_with(".rotary_emb.inv_freq");
   }
 
+  // As AutoGPTQ once wrote it beside every matrix.
+  [[nodiscard]] bool is_bias_of_zero(const TensorView& view) const {
+    if (!view.name.ends_with(".bias") || !is_quantised_) return false;
+    std::vector<std::byte> bytes(view.data.size());
+    return file_.read(view.data, bytes) && std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
+  }
+
   void refuse_unused() {
     if (error_) return;
     for (const auto& [name, view] : unused_) {
-      if (may_be_left_out(name)) continue;
+      if (may_be_left_out(name) || is_bias_of_zero(view)) continue;
       error_ = Error{ErrorCode::unsupported, in_quotes(name),
                      fmt::format("a {} decoder has no use for this tensor", file_.config().architecture),
                      "use a model of a supported architecture, without adapters"};
@@ -136,6 +144,7 @@ class TaskCollector {
 
   const ModelFile& file_;
   std::unordered_map<std::string, TensorView> unused_;
+  bool is_quantised_ = false;  // some of them are
   std::vector<PackTask> tasks_;
   std::optional<Error> error_;
 };
