@@ -79,6 +79,7 @@ SCALES = {
     "Q8_0": [(0, -7, 0)], "Q4_0": [(0, -3, 0)], "Q4_1": [(0, -3, 0), (2, 0, 1)],
     "Q4_K": [(0, -9, 0), (2, -6, 0)], "Q5_K": [(0, -10, 0), (2, -6, 0)], "Q6_K": [(208, -12, 0)],
     "Q2_K": [(80, -5, 0), (82, -5, 0)], "Q3_K": [(108, -7, 0)], "IQ4_NL": [(0, -7, 0)], "IQ4_XS": [(0, -12, 0)],
+    "IQ1_S": [(0, -4, 0)], "IQ2_XS": [(0, -8, 0)], "IQ3_S": [(0, -9, 0)], "TQ1_0": [(52, 0, 0)], "MXFP4": [],
 }
 # Bits of a float drawn for each type: few enough to be exact in it.
 FLOAT_BITS = {"F32": 24, "F16": 11, "BF16": 8}
@@ -120,6 +121,8 @@ def quantised(name, kind, rows, columns):
     num_blocks = rows * columns // block
     words = (size + 7) // 8
     raw = draw(name, num_blocks * words).reshape(num_blocks, words).view(np.uint8)[:, :size].copy()
+    if kind == "MXFP4":
+        raw[:, 0] = 127 + exponent_of(name) - 2
     for offset, below, sign in SCALES[kind]:
         field = raw[:, offset:offset + 2].copy().view(np.uint16)
         field = (field & 0x3FF) | ((exponent_of(name) + below + 15) << 10) | (sign << 15)

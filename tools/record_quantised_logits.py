@@ -140,6 +140,10 @@ CASES = [
 ]
 
 
+# GGUF's types that record_logits.py has not, of one model
+GGUF_TYPES = ("IQ1_S", "IQ2_XS", "IQ3_S", "TQ1_0", "MXFP4")
+
+
 def size_of(text, rows, columns):
     name, divisor = text.split("/")
     return -(-{"r": rows, "c": columns}.get(name) // int(divisor)) if name in "rc" else int(name)
@@ -273,6 +277,11 @@ def main():
     cases, records = [], []
     for one in CASES:
         case, logits = run(*one, prompt)
+        cases.append(case)
+        records.append(logits)
+        print(case["name"], "std", logits.std(), "top", logits[-1].argmax())
+    for kind in GGUF_TYPES:
+        case, logits = record_logits.run("llama", "gguf", kind, prompt)
         cases.append(case)
         records.append(logits)
         print(case["name"], "std", logits.std(), "top", logits[-1].argmax())

@@ -67,8 +67,23 @@ std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
     case GgmlType::q5_1:
     case GgmlType::iq4_xs:
       return values + values / 32 * 4;
+    case GgmlType::mxfp4:
+    case GgmlType::tq1_0:
+    case GgmlType::tq2_0:
+      return values + values / 32 * 2;
+    case GgmlType::q8_k:
+    case GgmlType::iq1_s:
+    case GgmlType::iq2_xxs:
+    case GgmlType::iq3_xxs:
+    case GgmlType::iq3_s:
+      return values + values / 32 * 4;
+    case GgmlType::nvfp4:
+      return values + values / 16 * 2;
     case GgmlType::q3_k:
     case GgmlType::q6_k:
+    case GgmlType::iq1_m:
+    case GgmlType::iq2_xs:
+    case GgmlType::iq2_s:
       return values + values / 16 * 4;
     case GgmlType::q2_k:
       return values + values / 16 * 8;

@@ -68,7 +68,7 @@ TEST(Logits, MatchTransformersOnMixturesOfExperts) {
   expect_logits_of(tiny::read_logit_record("expert_"), tiny::expert_logit_bounds());
 }
 
-// Folders quantised by GPTQ, AWQ, compressed-tensors and as fp8 (tools/record_quantised_logits.py).
+// Folders quantised by GPTQ, AWQ, compressed-tensors and as fp8, and GGUF's smallest types (tools/record_quantised_logits.py).
 TEST(Logits, MatchTransformersOnQuantisedFolders) {
   expect_logits_of(tiny::read_logit_record("quantised_"), tiny::quantised_logit_bounds());
 }

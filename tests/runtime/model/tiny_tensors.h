@@ -111,6 +111,16 @@ inline std::vector<ScaleField> scale_fields(GgmlType type) {
       return {{0, -7, 0}};
     case GgmlType::iq4_xs:
       return {{0, -12, 0}};
+    case GgmlType::iq1_s:
+      return {{0, -4, 0}};
+    case GgmlType::iq2_xs:
+      return {{0, -8, 0}};
+    case GgmlType::iq3_s:
+      return {{0, -9, 0}};
+    case GgmlType::tq1_0:
+      return {{52, 0, 0}};
+    case GgmlType::mxfp4:
+      return {};
     default:
       QUIRE_CHECK(false, "no such blocks");
   }
@@ -124,6 +134,8 @@ inline std::string block_bytes(const std::string& name, GgmlType type, std::uint
     std::string raw;
     while (raw.size() < info.block_bytes) append(raw, random.next());
     raw.resize(info.block_bytes);
+    // The largest value is 12 halves of a power of two.
+    if (type == GgmlType::mxfp4) raw[0] = static_cast<char>(127 + exponent_of(name) - 2);
     for (const ScaleField& field : scale_fields(type)) {
       std::uint16_t bits = 0;
       std::memcpy(&bits, raw.data() + field.offset, 2);
@@ -146,7 +158,8 @@ inline Tensor make_tensor(std::string name, GgmlType type, std::vector<std::uint
 
 inline GgmlType type_named(std::string_view name) {
   for (const GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0, GgmlType::q4_1, GgmlType::q4_k,
-                              GgmlType::q5_k, GgmlType::q6_k, GgmlType::q2_k, GgmlType::q3_k, GgmlType::iq4_nl, GgmlType::iq4_xs}) {
+                              GgmlType::q5_k, GgmlType::q6_k, GgmlType::q2_k, GgmlType::q3_k, GgmlType::iq4_nl, GgmlType::iq4_xs,
+                              GgmlType::iq1_s, GgmlType::iq2_xs, GgmlType::iq3_s, GgmlType::tq1_0, GgmlType::mxfp4}) {
     if (ggml_type_name(type) == name) return type;
   }
   QUIRE_CHECK(false, "no such type");
