@@ -45,6 +45,14 @@ struct TokenizerSpec {
   std::string unsupported;               // why, when algorithm is unsupported
 };
 
+// The matrices of a model that are in one form in memory.
+struct HeldMatrices {
+  std::string form;  // "4 bits", "8 bits", "bf16", "f32"
+  std::uint32_t count = 0;
+  std::uint64_t bytes = 0;
+  bool in_integers = false;  // multiplied in integers where activations are (ActivationMode), which is fast; else in floats
+};
+
 struct ModelInfo {
   std::string name;
   std::string architecture;  // "llama", "qwen2", "qwen3", ...
@@ -63,6 +71,9 @@ struct ModelInfo {
   std::uint64_t num_parameters = 0;
   std::uint64_t num_used_parameters = 0;  // by one token: without the experts that it does not go through
   std::uint64_t weight_bytes = 0;         // in memory, unpacked into kernel formats
+  std::vector<HeldMatrices> held{};       // estimated from the header, the largest first
+  std::string quantisation{};             // of a Hugging Face folder: "GPTQ, 4 bits in groups of 128"; empty: it names none
+  std::vector<std::string> notes{};       // what is not as the file's maker may expect
   std::shared_ptr<const TokenizerSpec> tokenizer = std::make_shared<TokenizerSpec>();  // never null; every copy of this shares it
   PoolingInfo pooling{};
 };

@@ -18,6 +18,16 @@ struct InspectFlags {
   EngineOptions engine;
 };
 
+void print_held(const ModelInfo& model) {
+  const char* title = "held as";
+  for (const HeldMatrices& held : model.held) {
+    fmt::print("{:<16} {}: {} matri{}, {}, multiplied in {}\n", title, held.form, held.count, held.count == 1 ? "x" : "ces",
+               format_bytes(held.bytes), held.in_integers ? "integers: fast" : "floats: slower");
+    title = "";
+  }
+  for (const std::string& note : model.notes) fmt::print("{:<16} {}\n", "note", note);
+}
+
 void print_model(const ModelInfo& model) {
   fmt::print("model            {}\n", model.name);
   fmt::print("architecture     {}: {} layers, hidden {}, {} heads ({} for keys and values) of {}, vocabulary {}\n", model.architecture,
@@ -29,6 +39,8 @@ void print_model(const ModelInfo& model) {
   }
   fmt::print("\n");
   fmt::print("weights          {} in memory, from {}\n", format_bytes(model.weight_bytes), model.weight_types);
+  if (!model.quantisation.empty()) fmt::print("quantised        {}\n", model.quantisation);
+  print_held(model);
   fmt::print("context          {} tokens\n", model.context_length);
   fmt::print("chat template    {}\n", model.tokenizer->chat_template.empty() ? "none: /v1/chat/completions will refuse" : "yes");
 }

@@ -6,24 +6,18 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
 #include "base/half.h"
+#include "format/dequant_blocks.h"
 
 namespace quire {
 namespace {
 
 constexpr std::uint32_t kLargestBlock = 256;
 
-// Where one block's codes, scales and minimums go.
-struct Block {
-  std::uint8_t* codes;
-  float* scales;
-  float* minimums;
-};
-using BlockUnpacker = void (*)(const std::uint8_t* in, const Block& out);
+using BlockUnpacker = void (*)(const std::uint8_t* in, const QuantBlock& out);
 
 struct Unpacker {
   GgmlType type;
@@ -31,42 +25,20 @@ struct Unpacker {
   BlockUnpacker unpack;
 };
 
-float half_at(const std::uint8_t* in) {
-  std::uint16_t bits = 0;
-  std::memcpy(&bits, in, sizeof(bits));
-  return f16_to_float(bits);
-}
-
-// Byte i holds columns i (low half) and i + 16 (high half).
-void nibbles_of_32(const std::uint8_t* in, std::uint8_t* codes) {
-  for (int i = 0; i < 16; ++i) {
-    codes[i] = in[i] & 0x0F;
-    codes[i + 16] = in[i] >> 4;
-  }
-}
-
-// 8-bit formats have two scales per group of 32.
-void set_group_of_32(const Block& out, int group, float scale, float minimum) {
-  for (int half = 0; half < 2; ++half) {
-    out.scales[2 * group + half] = scale;
-    out.minimums[2 * group + half] = minimum;
-  }
-}
-
-void unpack_q4_0(const std::uint8_t* in, const Block& out) {
+void unpack_q4_0(const std::uint8_t* in, const QuantBlock& out) {
   const float scale = half_at(in);
   out.scales[0] = scale;
   out.minimums[0] = -8.0F * scale;
   nibbles_of_32(in + 2, out.codes);
 }
 
-void unpack_q4_1(const std::uint8_t* in, const Block& out) {
+void unpack_q4_1(const std::uint8_t* in, const QuantBlock& out) {
   out.scales[0] = half_at(in);
   out.minimums[0] = half_at(in + 2);
   nibbles_of_32(in + 4, out.codes);
 }
 
-void unpack_q8_0(const std::uint8_t* in, const Block& out) {
+void unpack_q8_0(const std::uint8_t* in, const QuantBlock& out) {
   set_group_of_32(out, 0, half_at(in), 0.0F);
   for (int i = 0; i < 32; ++i) out.codes[i] = in[2 + i] ^ 0x80;
 }
@@ -79,12 +51,12 @@ void fifth_bits_of_32(const std::uint8_t* high, const std::uint8_t* low, std::ui
   for (int i = 0; i < 32; ++i) codes[i] = static_cast<std::uint8_t>((codes[i] | (((bits >> i) & 1U) << 4)) + bias);
 }
 
-void unpack_q5_0(const std::uint8_t* in, const Block& out) {
+void unpack_q5_0(const std::uint8_t* in, const QuantBlock& out) {
   set_group_of_32(out, 0, half_at(in), 0.0F);
   fifth_bits_of_32(in + 2, in + 6, 128 - 16, out.codes);
 }
 
-void unpack_q5_1(const std::uint8_t* in, const Block& out) {
+void unpack_q5_1(const std::uint8_t* in, const QuantBlock& out) {
   set_group_of_32(out, 0, half_at(in), half_at(in + 2));
   fifth_bits_of_32(in + 4, in + 8, 128, out.codes);
 }
@@ -102,7 +74,7 @@ ScaleAndMinimum k_group(const std::uint8_t* packed, int group) {
           static_cast<std::uint8_t>((low >> 4) | (packed[group] >> 6 << 4))};
 }
 
-void unpack_q4_k(const std::uint8_t* in, const Block& out) {
+void unpack_q4_k(const std::uint8_t* in, const QuantBlock& out) {
   const float scale = half_at(in);
   const float minimum = half_at(in + 2);
   for (int group = 0; group < 8; ++group) {
@@ -115,7 +87,7 @@ void unpack_q4_k(const std::uint8_t* in, const Block& out) {
   }
 }
 
-void unpack_q5_k(const std::uint8_t* in, const Block& out) {
+void unpack_q5_k(const std::uint8_t* in, const QuantBlock& out) {
   const float scale = half_at(in);
   const float minimum = half_at(in + 2);
   const std::uint8_t* high = in + 16;
@@ -134,7 +106,7 @@ std::uint8_t bit_pair(const std::uint8_t* low, int quarter, int i) {
   return (low[quarter / 4 * 32 + i] >> (quarter % 4 * 2)) & 3;
 }
 
-void unpack_q2_k(const std::uint8_t* in, const Block& out) {
+void unpack_q2_k(const std::uint8_t* in, const QuantBlock& out) {
   const float scale = half_at(in + 80);
   const float minimum = half_at(in + 82);
   for (int group = 0; group < 16; ++group) {
@@ -153,7 +125,7 @@ int q3_k_scale(const std::uint8_t* packed, int group) {
 }
 
 // Bit `quarter` of 32 bytes is the third bit of the codes.
-void unpack_q3_k(const std::uint8_t* in, const Block& out) {
+void unpack_q3_k(const std::uint8_t* in, const QuantBlock& out) {
   const float scale = half_at(in + 108);
   for (int group = 0; group < 16; ++group) {
     out.scales[group] = scale * static_cast<float>(q3_k_scale(in + 96, group));
@@ -170,14 +142,14 @@ void unpack_q3_k(const std::uint8_t* in, const Block& out) {
 // The values of IQ4's codes, plus 128: steps that widen away from zero.
 constexpr std::array<std::uint8_t, 16> kIq4Codes{1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 
-void unpack_iq4_nl(const std::uint8_t* in, const Block& out) {
+void unpack_iq4_nl(const std::uint8_t* in, const QuantBlock& out) {
   out.scales[0] = half_at(in);
   out.minimums[0] = 0.0F;
   nibbles_of_32(in + 2, out.codes);
 }
 
 // Each group's scale has six bits, plus 32: the upper two in a 16-bit word, the low four in a nibble.
-void unpack_iq4_xs(const std::uint8_t* in, const Block& out) {
+void unpack_iq4_xs(const std::uint8_t* in, const QuantBlock& out) {
   const float scale = half_at(in);
   for (int group = 0; group < 8; ++group) {
     const int high = (in[2 + group / 4] >> (group % 4 * 2)) & 3;
@@ -188,18 +160,8 @@ void unpack_iq4_xs(const std::uint8_t* in, const Block& out) {
   }
 }
 
-// Twice the values of floats of four bits (sign, two of exponent, one of fraction), plus 128; OCP Microscaling Formats 1.0.
-constexpr std::array<std::uint8_t, 16> kFp4Codes{128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
-
-// The scale is a power of two, its exponent plus 127; half of it, because the table has twice the values.
-void unpack_mxfp4(const std::uint8_t* in, const Block& out) {
-  out.scales[0] = std::ldexp(1.0F, in[0] - 128);
-  out.minimums[0] = 0.0F;
-  nibbles_of_32(in + 1, out.codes);
-}
-
 // Two halves of 128 columns; in each, quarter q takes nibble q / 2 of 32 bytes, and a pair of high bits.
-void unpack_q6_k(const std::uint8_t* in, const Block& out) {
+void unpack_q6_k(const std::uint8_t* in, const QuantBlock& out) {
   const float scale = half_at(in + 208);
   for (int group = 0; group < 16; ++group) {
     out.scales[group] = scale * static_cast<float>(static_cast<std::int8_t>(in[192 + group]));
@@ -217,7 +179,7 @@ void unpack_q6_k(const std::uint8_t* in, const Block& out) {
 }
 
 // Every type that can be read, in the order in which errors and README list them.
-constexpr std::array<Unpacker, 16> kUnpackers{{
+constexpr std::array<Unpacker, 27> kUnpackers{{
     {GgmlType::f32, UnpackedFormat::f32, nullptr},
     {GgmlType::f16, UnpackedFormat::f32, nullptr},
     {GgmlType::bf16, UnpackedFormat::bf16, nullptr},
@@ -231,9 +193,20 @@ constexpr std::array<Unpacker, 16> kUnpackers{{
     {GgmlType::q4_k, UnpackedFormat::q4, unpack_q4_k},
     {GgmlType::q5_k, UnpackedFormat::q8, unpack_q5_k},
     {GgmlType::q6_k, UnpackedFormat::q8, unpack_q6_k},
+    {GgmlType::q8_k, UnpackedFormat::q8, unpack_q8_k},
+    {GgmlType::iq1_s, UnpackedFormat::q8, unpack_iq1_s},
+    {GgmlType::iq1_m, UnpackedFormat::q8, unpack_iq1_m},
+    {GgmlType::iq2_xxs, UnpackedFormat::q8, unpack_iq2_xxs},
+    {GgmlType::iq2_xs, UnpackedFormat::q8, unpack_iq2_xs},
+    {GgmlType::iq2_s, UnpackedFormat::q8, unpack_iq2_s},
+    {GgmlType::iq3_xxs, UnpackedFormat::q8, unpack_iq3_xxs},
+    {GgmlType::iq3_s, UnpackedFormat::q8, unpack_iq3_s},
     {GgmlType::iq4_nl, UnpackedFormat::q4_table, unpack_iq4_nl},
     {GgmlType::iq4_xs, UnpackedFormat::q4_table, unpack_iq4_xs},
+    {GgmlType::tq1_0, UnpackedFormat::q8, unpack_tq1_0},
+    {GgmlType::tq2_0, UnpackedFormat::q8, unpack_tq2_0},
     {GgmlType::mxfp4, UnpackedFormat::q4_table, unpack_mxfp4},
+    {GgmlType::nvfp4, UnpackedFormat::q8, unpack_nvfp4},
 }};
 
 const Unpacker* find_unpacker(GgmlType type) {
@@ -306,7 +279,7 @@ std::string weight_type_remedy() {
 }
 
 std::array<std::uint8_t, 16> code_table(GgmlType type) {
-  if (type == GgmlType::mxfp4) return kFp4Codes;
+  if (type == GgmlType::mxfp4) return kTwiceE2m1;
   return type == GgmlType::iq4_nl || type == GgmlType::iq4_xs ? kIq4Codes : std::array<std::uint8_t, 16>{};
 }
 

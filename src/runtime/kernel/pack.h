@@ -3,7 +3,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "runtime/kernel/aligned.h"
 
@@ -49,6 +51,8 @@ struct PackedMatrix {
   CodeTable table{};                // q4_table
   std::size_t panel_bytes = 0;
   AlignedVector<std::uint8_t> storage;  // layout: see packed_layout.h
+  // Column i multiplies input input_order[i]; null: input i. Kernels know nothing of it: whoever calls them brings inputs in this order.
+  std::shared_ptr<const std::vector<std::uint32_t>> input_order = {};
 
   [[nodiscard]] std::uint64_t bytes() const { return storage.size(); }
   [[nodiscard]] std::uint32_t num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }

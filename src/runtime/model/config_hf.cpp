@@ -372,10 +372,6 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
                 "gemma3_text, or a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe, granitemoe, gpt_oss, "
                 "deepseek_v2 or deepseek_v3");
   }
-  if (json.find("quantization_config")) {
-    return fail(ErrorCode::unsupported, "config.json: quantization_config", "quantised safetensors are not implemented",
-                "use the unquantised folder or a GGUF file");
-  }
   read_shape(fields, *known, config);
   config.rope_theta = fields.get_or<double>("rope_theta", known->rope_theta);
   read_rope(json, fields, config);

@@ -43,10 +43,12 @@ class GatedFeedForward final : public FeedForwardHalf {
     const AdaptedProducts adapted(pass, products, first_row, x.rows);
     pass.pool.parallel_for(adapted.num_units(), 1,
                            [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { adapted.project(x, begin, end); });
+    const Activations gate_x = pass.in_order_of(gate.matrix, x, 0);
+    const Activations up_x = up.matrix.input_order == gate.matrix.input_order ? gate_x : pass.in_order_of(up.matrix, x, 1);
     const std::uint32_t grain = pass.panel_grain(panels, gate.matrix.panel_bytes + up.matrix.panel_bytes, x.rows);
     pass.pool.parallel_for(panels, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
-      pass.kernels.matmul(gate.matrix, x, pass.workspace.gate, width, begin, end);
-      pass.kernels.matmul(up.matrix, x, pass.workspace.up, width, begin, end);
+      pass.kernels.matmul(gate.matrix, gate_x, pass.workspace.gate, width, begin, end);
+      pass.kernels.matmul(up.matrix, up_x, pass.workspace.up, width, begin, end);
       for (std::uint32_t p = 0; p < products.size(); ++p) adapted.add(p, 0, x.rows, begin, end);
       const std::uint32_t first = begin * kPanelRows;
       const auto count = static_cast<std::uint32_t>(std::min(std::size_t{end} * kPanelRows, width) - first);

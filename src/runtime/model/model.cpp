@@ -58,8 +58,8 @@ class ModelLoader {
     info.weight_bytes = weights->bytes();
     const std::uint32_t context = file.config().context_length;
     const std::uint32_t positions = options.max_model_len == 0 ? context : std::min(options.max_model_len, context);
-    const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs, options.pool->num_threads(), positions,
-                                 options.num_cache_groups,       options.max_lora_rank};
+    const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs,  options.pool->num_threads(), positions,
+                                 options.num_cache_groups,       options.max_lora_rank, weights->are_reordered()};
     Decoder decoder(file.config(), std::move(*weights), **kernels, options.activations, limits, *options.pool);
     return std::unique_ptr<Model>(new Model(std::unique_ptr<Model::State>(new Model::State{std::move(info), std::move(decoder)})));
   }

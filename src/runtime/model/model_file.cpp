@@ -8,16 +8,15 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
 
 #include "base/check.h"
 #include "base/xxhash.h"
-#include "format/dequant.h"
 #include "format/json.h"
 #include "format/quote.h"
 #include "format/tokenizer_file.h"
-#include "runtime/kernel/pack.h"
+#include "runtime/model/held_weights.h"
 #include "runtime/model/pooling_info.h"
+#include "runtime/model/quantised_tensors.h"
 
 namespace quire {
 namespace {
@@ -26,59 +25,12 @@ constexpr std::uint64_t kMostConfigBytes = std::uint64_t{16} << 20U;
 constexpr std::size_t kDigestPart = std::size_t{4} << 20U;
 
 TensorView view_of(const GgufTensor& tensor) {
-  return {std::string(tensor.name), tensor.type, tensor.num_dims, tensor.rows(), tensor.columns(), tensor.data};
-}
-
-Result<TensorView> view_of(const SafetensorsTensor& tensor) {
-  auto type = tensor.type();
-  if (!type) return std::unexpected(std::move(type.error()));
-  return TensorView{tensor.name, *type, static_cast<std::uint32_t>(tensor.shape.size()), tensor.rows(), tensor.columns(), tensor.data};
-}
-
-// Packed size, should every scale of the type take its usual width.
-std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
-  const std::uint64_t padded = tensor.num_dims < 2 ? tensor.rows : (tensor.rows + kPanelRows - 1) / kPanelRows * kPanelRows;
-  const std::uint64_t values = padded * tensor.columns;
-  if (tensor.num_dims < 2) return values * 4;
-  switch (tensor.type) {
-    case GgmlType::f32:
-    case GgmlType::f16:
-      return values * 4;
-    case GgmlType::bf16:
-      return values * 2;
-    case GgmlType::iq4_nl:
-    case GgmlType::mxfp4:
-      return values / 2 + values / 32 * 2;
-    case GgmlType::q4_0:
-    case GgmlType::q4_1:
-    case GgmlType::iq4_xs:
-      return values / 2 + values / 32 * 4;
-    case GgmlType::q4_k:
-      return values / 2 + values / 32 * 8;
-    case GgmlType::q8_0:
-    case GgmlType::q5_0:
-      return values + values / 32 * 2;
-    case GgmlType::q5_1:
-      return values + values / 32 * 4;
-    case GgmlType::q3_k:
-    case GgmlType::q6_k:
-      return values + values / 16 * 4;
-    case GgmlType::q2_k:
-      return values + values / 16 * 8;
-    default:
-      return values + values / 32 * 8;
-  }
-}
-
-std::string describe_types(const std::vector<TensorView>& tensors) {
-  std::map<std::string_view, std::uint32_t> counts;
-  for (const TensorView& tensor : tensors) ++counts[ggml_type_name(tensor.type)];
-  std::vector<std::pair<std::string_view, std::uint32_t>> order(counts.begin(), counts.end());
-  // Commonest first.
-  std::ranges::sort(order, [](const auto& a, const auto& b) { return std::pair(b.second, a.first) < std::pair(a.second, b.first); });
-  std::string text;
-  for (const auto& [name, count] : order) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, count);
-  return text;
+  return {.name = std::string(tensor.name),
+          .type = tensor.type,
+          .num_dims = tensor.num_dims,
+          .rows = tensor.rows(),
+          .columns = tensor.columns(),
+          .data = tensor.data};
 }
 
 // Of the experts that a token does not go through.
@@ -107,6 +59,9 @@ Result<ModelFile> ModelFile::open(const std::string& path) {
     if (!json) return std::unexpected(json.error());
     auto config = config_from_hf(JsonRef(*json, "config.json"));
     if (!config) return std::unexpected(std::move(config.error()));
+    auto scheme = checkpoint_scheme(JsonRef(*json, "config.json"));
+    if (!scheme) return std::unexpected(std::move(scheme.error()));
+    file.scheme_ = std::move(*scheme);
     auto folder = SafetensorsFolder::open(path);
     if (!folder) return std::unexpected(std::move(folder.error()));
     file.config_ = std::move(*config);
@@ -130,11 +85,7 @@ Result<std::vector<TensorView>> ModelFile::tensors() const {
     views.reserve(gguf->tensors().size());
     for (const GgufTensor& tensor : gguf->tensors()) views.push_back(view_of(tensor));
   } else if (const auto* folder = std::get_if<SafetensorsFolder>(&weights_)) {
-    for (const SafetensorsTensor* tensor : folder->tensors()) {
-      auto view = view_of(*tensor);
-      if (!view) return std::unexpected(std::move(view.error()));
-      views.push_back(std::move(*view));
-    }
+    return assemble_tensors(scheme_, folder->tensors(), [this](auto part, auto out) { return read(part, out); });
   }
   return views;
 }
@@ -194,10 +145,8 @@ Result<ModelInfo> ModelFile::info() const {
                  .pooling = {}};
   const auto* gguf = std::get_if<GgufFile>(&weights_);
   info.pooling = gguf != nullptr ? pooling_info(*gguf, path_) : pooling_info(path_);
-  for (const TensorView& view : *views) {
-    info.num_parameters += view.rows * view.columns;
-    info.weight_bytes += estimate_packed_bytes(view);
-  }
+  for (const TensorView& view : *views) info.num_parameters += view.rows * view.columns;
+  describe_held(*views, scheme_, info);
   info.num_used_parameters = info.num_parameters - std::min(info.num_parameters, num_unused_parameters(config_));
   return info;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // A model on disk, whichever of the two formats it has.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,7 +14,9 @@
 #include "format/safetensors.h"
 #include "quire/error.h"
 #include "quire/model_info.h"
+#include "runtime/model/checkpoint_scheme.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/quantised_matrix.h"
 #include "runtime/model/tensor_names.h"
 
 namespace quire {
@@ -26,6 +29,9 @@ struct TensorView {
   std::uint64_t rows = 1;
   std::uint64_t columns = 0;
   std::span<const std::byte> data;
+  // Of a matrix that is kept in several tensors, of which `data` are the codes; null: `type` says it all.
+  std::shared_ptr<const QuantisedMatrix> quantised = {};
+  std::uint64_t first_row = 0;  // of it
 };
 
 // Immutable after open. Views stay valid as long as the file.
@@ -57,6 +63,7 @@ class ModelFile {
   std::string path_;
   std::variant<std::monostate, GgufFile, SafetensorsFolder> weights_;
   ModelConfig config_;
+  CheckpointScheme scheme_;
   bool is_headless_ = false;
 };
 

@@ -20,6 +20,13 @@ void multiply_panels(const Kernels& kernels, std::span<const Product> products, 
   }
 }
 
+// The first of them that want their inputs in one order.
+std::span<const Product> with_one_order(std::span<const Product> products) {
+  std::size_t count = 1;
+  while (count < products.size() && products[count].matrix->input_order == products.front().matrix->input_order) ++count;
+  return products.first(count);
+}
+
 }  // namespace
 
 Pass::Pass(const ModelConfig& config, const Kernels& table, ActivationMode activation_mode, const WorkspaceLimits& limits,
@@ -27,18 +34,41 @@ Pass::Pass(const ModelConfig& config, const Kernels& table, ActivationMode activ
     : shape(config), kernels(table), mode(activation_mode), pool(threads), workspace(config, activation_mode, limits) {}
 
 void Pass::multiply(std::span<const Product> products, const Activations& x, std::uint32_t first_row) {
-  std::uint32_t panels = 0;
-  std::size_t bytes = 0;
-  for (const Product& product : products) {
-    panels += product.matrix->num_panels();
-    bytes += product.matrix->bytes();
-  }
   const AdaptedProducts adapted(*this, products, first_row, x.rows);
-  pool.parallel_for(panels + adapted.num_units(), panel_grain(panels, bytes / panels, x.rows),
-                    [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
-                      multiply_panels(kernels, products, x, begin, std::min(end, panels));
-                      if (end > panels) adapted.project(x, std::max(begin, panels) - panels, end - panels);
-                    });
+  std::uint32_t units = adapted.num_units();
+  // A phase for all, or where they want their inputs in different orders for those of each.
+  for (std::span<const Product> rest = products; !rest.empty(); units = 0) {
+    const std::span<const Product> together = with_one_order(rest);
+    rest = rest.subspan(together.size());
+    std::uint32_t panels = 0;
+    std::size_t bytes = 0;
+    for (const Product& product : together) {
+      panels += product.matrix->num_panels();
+      bytes += product.matrix->bytes();
+    }
+    const Activations inputs = in_order_of(*together.front().matrix, x);
+    pool.parallel_for(panels + units, panel_grain(panels, bytes / panels, x.rows),
+                      [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+                        multiply_panels(kernels, together, inputs, begin, std::min(end, panels));
+                        if (end > panels) adapted.project(x, std::max(begin, panels) - panels, end - panels);
+                      });
+  }
+}
+
+Activations Pass::in_order_of(const PackedMatrix& matrix, const Activations& x, std::size_t place) {
+  if (matrix.input_order == nullptr) return x;
+  const OrderedInput& out = workspace.ordered[place];
+  const std::vector<std::uint32_t>& order = *matrix.input_order;
+  const Activations ordered = activations(out.x, x.rows, x.columns, out.codes);
+  for_rows(x.rows, [&](std::uint32_t begin, std::uint32_t end) {
+    for (std::uint32_t row = begin; row < end; ++row) {
+      const float* from = x.x + row * x.stride;
+      float* to = out.x + row * ordered.stride;
+      for (std::uint32_t i = 0; i < x.columns; ++i) to[i] = from[order[i]];
+    }
+    kernels.prepare(ordered, begin, end);
+  });
+  return ordered;
 }
 
 Activations Pass::activations(const float* x, std::uint32_t num_rows, std::uint32_t columns, std::span<std::byte> codes) const {

@@ -33,6 +33,10 @@ struct Pass {
   // The first row of x is row `first_row` of the pass. Of what adapters add the first half is done, too.
   void multiply(std::span<const Product> products, const Activations& x, std::uint32_t first_row = 0);
 
+  // The inputs as the matrix wants them: x, or a copy in the order of its columns, made in a phase and good until the next one that is made
+  // in this place. Products that run at once have places of their own.
+  Activations in_order_of(const PackedMatrix& matrix, const Activations& x, std::size_t place = 0);
+
   [[nodiscard]] Activations activations(const float* x, std::uint32_t num_rows, std::uint32_t columns, std::span<std::byte> codes) const;
   // What the next half of a layer reads.
   [[nodiscard]] Activations stream_input() const;

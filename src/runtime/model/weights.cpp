@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "format/dequant.h"
 #include "format/quote.h"
+#include "runtime/model/pack_tensor.h"
 
 // A load has three parts: collect every tensor the config asks for and check its shape and type; refuse what is left over; pack. The tasks
 // of the last part are independent and run on any thread in any order; they fail only if a file changes meanwhile.
@@ -23,16 +24,12 @@
 namespace quire {
 namespace {
 
-// Which elements of a source are wanted: every step-th from `first` on; of a matrix whole columns, which become its rows.
-struct Turned {
-  std::uint32_t first = 0, step = 1;
-};
-
 // One tensor or a part of one; run by one thread.
 struct PackTask {
   TensorView source;
   PackedMatrix* matrix = nullptr;  // one of the two
   std::vector<float>* vector = nullptr;
+  bool may_reorder = false;                     // its product brings inputs in the order of its columns
   std::optional<Turned> turned = std::nullopt;  // none: all of it, as it lies
 };
 
@@ -50,14 +47,15 @@ class TaskCollector {
  public:
   TaskCollector(const ModelFile& file, std::vector<TensorView> tensors) : file_(file) {
     for (TensorView& view : tensors) {
+      is_quantised_ |= view.quantised != nullptr;
       std::string name = view.name;
       unused_.emplace(std::move(name), std::move(view));
     }
   }
 
-  void matrix(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out,
-              std::uint32_t expert = 0) {
-    if (auto view = take(role, layer, 2, rows, columns, expert)) tasks_.push_back({std::move(*view), &out, nullptr});
+  void matrix(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out, std::uint32_t expert = 0,
+              bool may_reorder = false) {
+    if (auto view = take(role, layer, 2, rows, columns, expert)) tasks_.push_back({std::move(*view), &out, nullptr, may_reorder});
   }
   void vector(TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
     if (auto view = take(role, layer, 1, 1, size)) tasks_.push_back({std::move(*view), nullptr, &out});
@@ -67,11 +65,11 @@ class TaskCollector {
   }
   void linear(TensorRole role, TensorRole bias_role, bool has_bias, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns,
               Linear& out) {
-    matrix(role, layer, rows, columns, out.matrix);
+    matrix(role, layer, rows, columns, out.matrix, 0, true);
     vector_if(has_bias, bias_role, layer, rows, out.bias);
   }
   // Several matrices that the file keeps as one, one below the other.
-  void stacked(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::span<const StackedPart> parts) {
+  void stacked(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::span<const StackedPart> parts, bool may_reorder = false) {
     std::uint64_t rows = 0;
     for (const StackedPart& part : parts) rows += part.rows;
     auto view = take(role, layer, 2, rows, columns);
@@ -80,9 +78,11 @@ class TaskCollector {
     for (const StackedPart& part : parts) {
       TensorView own = *view;
       own.rows = part.rows;
+      // What is quantised may lie the other way round: then it is only known how much work it is.
       own.data = view->data.first(part.rows * row_size);
       view->data = view->data.subspan(own.data.size());
-      tasks_.push_back({std::move(own), part.matrix, nullptr});
+      view->first_row += part.rows;
+      tasks_.push_back({std::move(own), part.matrix, nullptr, may_reorder});
     }
   }
   // Of several, one below the other, each turned: parts[i] are the matrices of the i-th, whose outputs take turns in the file's columns.
@@ -92,7 +92,7 @@ class TaskCollector {
     auto view = take(role, layer, 2, std::uint64_t{inputs} * parts.size(), step * outputs);
     if (!view) return;
     for_slices(*view, parts.size(), [&](TensorView slice, std::size_t i) {
-      for (std::uint32_t first = 0; first < step; ++first) tasks_.push_back({slice, parts[i][first], nullptr, Turned{first, step}});
+      for (std::uint32_t first = 0; first < step; ++first) tasks_.push_back({slice, parts[i][first], nullptr, false, Turned{first, step}});
     });
   }
   // Vectors that the file keeps as the rows of one matrix, or as the elements of its rows in turns.
@@ -101,7 +101,7 @@ class TaskCollector {
     auto view = take(role, layer, 2, parts.size(), step * size);
     if (!view) return;
     for_slices(*view, parts.size(), [&](TensorView slice, std::size_t i) {
-      for (std::uint32_t first = 0; first < step; ++first) tasks_.push_back({slice, nullptr, parts[i][first], Turned{first, step}});
+      for (std::uint32_t first = 0; first < step; ++first) tasks_.push_back({slice, nullptr, parts[i][first], false, Turned{first, step}});
     });
   }
   // For each head rows that are turned, above rows as they lie.
@@ -116,7 +116,8 @@ class TaskCollector {
       above.data = above.data.first(num_turned * row_size);
       below.rows = num_plain;
       below.data = below.data.subspan(num_turned * row_size);
-      tasks_.push_back({std::move(above), &turned[head], nullptr, Turned{}});
+      below.first_row += num_turned;
+      tasks_.push_back({std::move(above), &turned[head], nullptr, false, Turned{}});
       tasks_.push_back({std::move(below), &plain[head], nullptr});
     });
   }
@@ -146,7 +147,7 @@ class TaskCollector {
                      "use the config that belongs to the weights"};
       return std::nullopt;
     }
-    if (auto format = unpacked_format(view.type); !format) {
+    if (auto format = unpacked_format(view.type); !format && view.quantised == nullptr) {
       error_ = std::move(format.error());
       error_->field = name;
       return std::nullopt;
@@ -172,6 +173,7 @@ class TaskCollector {
       TensorView slice = view;
       slice.rows = view.rows / count;
       slice.data = view.data.subspan(i * bytes, bytes);
+      slice.first_row = view.first_row + i * slice.rows;
       body(std::move(slice), i);
     }
   }
@@ -180,10 +182,17 @@ class TaskCollector {
     return name == "lm_head.weight" || name == "cls.output.weight" || name.ends_with(".rotary_emb.inv_freq");
   }
 
+  // As AutoGPTQ once wrote it beside every matrix.
+  [[nodiscard]] bool is_bias_of_zero(const TensorView& view) const {
+    if (!view.name.ends_with(".bias") || !is_quantised_) return false;
+    std::vector<std::byte> bytes(view.data.size());
+    return file_.read(view.data, bytes) && std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
+  }
+
   void refuse_unused() {
     if (error_) return;
     for (const auto& [name, view] : unused_) {
-      if (may_be_left_out(name) || is_of_draft_layer(name)) continue;
+      if (may_be_left_out(name) || is_bias_of_zero(view) || is_of_draft_layer(name)) continue;
       error_ = Error{ErrorCode::unsupported, in_quotes(name),
                      fmt::format("a {} decoder has no use for this tensor", file_.config().architecture),
                      "use a model of a supported architecture, without adapters"};
@@ -193,6 +202,7 @@ class TaskCollector {
 
   const ModelFile& file_;
   std::unordered_map<std::string, TensorView> unused_;
+  bool is_quantised_ = false;  // some of them are
   std::vector<PackTask> tasks_;
   std::optional<Error> error_;
 };
@@ -232,7 +242,8 @@ void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector&
   } else if (c.fused_qkv) {
     collector.stacked(TensorRole::qkv, layer, c.hidden_size,
                       std::array{StackedPart{c.q_size(), &out.q.matrix}, StackedPart{c.kv_size(), &out.k.matrix},
-                                 StackedPart{c.kv_size(), &out.v.matrix}});
+                                 StackedPart{c.kv_size(), &out.v.matrix}},
+                      true);
   } else {
     collector.linear(TensorRole::q, TensorRole::q_bias, c.qkv_bias, layer, c.q_size(), c.hidden_size, out.q);
     collector.linear(TensorRole::k, TensorRole::k_bias, c.qkv_bias, layer, c.kv_size(), c.hidden_size, out.k);
@@ -324,7 +335,8 @@ void collect_feed_forward(const LayerConfig& c, std::uint32_t layer, TaskCollect
   if (c.num_experts > 0) return collect_experts(c, layer, collector, out);
   if (c.fused_gate_up) {
     collector.stacked(TensorRole::gate_up, layer, c.hidden_size,
-                      std::array{StackedPart{c.intermediate_size, &out.gate.matrix}, StackedPart{c.intermediate_size, &out.up.matrix}});
+                      std::array{StackedPart{c.intermediate_size, &out.gate.matrix}, StackedPart{c.intermediate_size, &out.up.matrix}},
+                      true);
   } else {
     collector.linear(TensorRole::gate, TensorRole::gate_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.gate);
     collector.linear(TensorRole::up, TensorRole::up_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.up);
@@ -352,7 +364,7 @@ Result<std::vector<PackTask>> collect(const ModelFile& file, DecoderWeights& out
   TaskCollector collector(file, std::move(*tensors));
   collector.matrix(TensorRole::token_embedding, 0, c.vocab_size, c.hidden_size, out.embedding);
   collector.vector(TensorRole::output_norm, 0, c.hidden_size, out.output_norm);
-  if (!c.tied_embeddings) collector.matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size, out.output);
+  if (!c.tied_embeddings) collector.matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size, out.output, 0, true);
   collect_rope_factors(c, collector, out);
   out.layers.resize(c.num_layers);
   for (std::uint32_t layer = 0; layer < c.num_layers; ++layer) {
@@ -363,111 +375,10 @@ Result<std::vector<PackTask>> collect(const ModelFile& file, DecoderWeights& out
   return collector.finish();
 }
 
-// One row of each intermediate form.
-struct RowBuffers {
-  explicit RowBuffers(std::size_t columns)
-      : floats(columns), halves(columns), codes(columns), scales(columns / 16 + 1), minimums(columns / 16 + 1) {}
-  std::vector<float> floats;
-  std::vector<std::uint16_t> halves;
-  std::vector<std::uint8_t> codes;
-  std::vector<float> scales, minimums;
-};
-
-WeightFormat weight_format(UnpackedFormat format) {
-  switch (format) {
-    case UnpackedFormat::f32:
-      return WeightFormat::f32;
-    case UnpackedFormat::bf16:
-      return WeightFormat::bf16;
-    case UnpackedFormat::q4:
-      return WeightFormat::q4;
-    case UnpackedFormat::q4_table:
-      return WeightFormat::q4_table;
-    case UnpackedFormat::q8:
-      return WeightFormat::q8;
-  }
-  return WeightFormat::f32;
-}
-
-void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row, std::span<const std::byte> bytes, RowBuffers& buffers,
-              MatrixPacker& packer) {
-  const std::size_t columns = source.columns;
-  if (format == UnpackedFormat::f32) {
-    dequantise_row(source.type, bytes, buffers.floats);
-    packer.put_f32(row, buffers.floats);
-  } else if (format == UnpackedFormat::bf16) {
-    unpack_bf16_row(source.type, bytes, buffers.halves);
-    packer.put_bf16(row, buffers.halves);
-  } else {
-    const bool four_bits = format != UnpackedFormat::q8;
-    const std::size_t groups = columns / (four_bits ? 32 : 16);
-    const std::span scales(buffers.scales.data(), groups);
-    const std::span minimums(buffers.minimums.data(), groups);
-    if (four_bits) {
-      unpack_q4_row(source.type, bytes, {buffers.codes, scales, minimums});
-      packer.put_q4(row, buffers.codes, scales, minimums);
-    } else {
-      unpack_q8_row(source.type, bytes, {buffers.codes, scales, minimums});
-      packer.put_q8(row, buffers.codes, scales, minimums);
-    }
-  }
-}
-
-Result<void> pack_vector(const ModelFile& file, const TensorView& source, Turned wanted, std::vector<float>& vector) {
-  std::vector<std::byte> bytes(source.data.size());
-  if (auto read = file.read(source.data, bytes); !read) return read;
-  std::vector<float> all(source.columns);
-  dequantise_row(source.type, bytes, all);
-  for (std::size_t i = wanted.first; i < all.size(); i += wanted.step) vector.push_back(all[i]);
-  return {};
-}
-
-// The file's rows are the inputs.
-Result<void> pack_turned(const ModelFile& file, const TensorView& source, Turned wanted, PackedMatrix& matrix) {
-  const auto inputs = static_cast<std::uint32_t>(source.rows);
-  const auto outputs = static_cast<std::uint32_t>(source.columns / wanted.step);
-  const std::size_t row_size = source.data.size() / source.rows;
-  std::vector<float> values(std::size_t{outputs} * inputs), row(source.columns);
-  std::vector<std::byte> bytes(row_size);
-  for (std::size_t input = 0; input < inputs; ++input) {
-    if (auto read = file.read(source.data.subspan(input * row_size, row_size), bytes); !read) return read;
-    dequantise_row(source.type, bytes, row);
-    for (std::size_t output = 0; output < outputs; ++output) values[output * inputs + input] = row[wanted.first + output * wanted.step];
-  }
-  const UnpackedFormat format = *unpacked_format(source.type);
-  // Groups of codes lie along the file's rows, which are none of the matrix.
-  MatrixPacker packer(format == UnpackedFormat::bf16 ? WeightFormat::bf16 : WeightFormat::f32, outputs, inputs);
-  for (std::uint32_t output = 0; output < outputs; ++output)
-    packer.put_f32(output, std::span(values).subspan(std::size_t{output} * inputs, inputs));
-  matrix = packer.finish();
-  return {};
-}
-
-// Some rows at a time are read from the file: its map would stop the program if someone cut the file now.
-Result<void> pack_matrix(const ModelFile& file, const TensorView& source, PackedMatrix& matrix) {
-  constexpr std::size_t kReadBytes = 256 << 10;
-  const std::size_t row_size = source.data.size() / source.rows;
-  const std::size_t rows_at_once = std::min<std::size_t>(source.rows, kReadBytes / std::max<std::size_t>(row_size, 1) + 1);
-  const UnpackedFormat format = *unpacked_format(source.type);
-  MatrixPacker packer(weight_format(format), static_cast<std::uint32_t>(source.rows), static_cast<std::uint32_t>(source.columns),
-                      code_table(source.type));
-  RowBuffers buffers(source.columns);
-  std::vector<std::byte> bytes(rows_at_once * row_size);
-  for (std::size_t first = 0; first < source.rows; first += rows_at_once) {
-    const std::size_t count = std::min<std::size_t>(rows_at_once, source.rows - first);
-    const std::span part(bytes.data(), count * row_size);
-    if (auto read = file.read(source.data.subspan(first * row_size, part.size()), part); !read) return read;
-    for (std::size_t i = 0; i < count; ++i)
-      pack_row(source, format, static_cast<std::uint32_t>(first + i), part.subspan(i * row_size, row_size), buffers, packer);
-  }
-  matrix = packer.finish();
-  return {};
-}
-
 Result<void> run(const ModelFile& file, const PackTask& task) {
   if (task.vector != nullptr) return pack_vector(file, task.source, task.turned.value_or(Turned{}), *task.vector);
   if (task.turned) return pack_turned(file, task.source, *task.turned, *task.matrix);
-  return pack_matrix(file, task.source, *task.matrix);
+  return pack_matrix(file, task.source, task.may_reorder, *task.matrix);
 }
 
 Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, ThreadPool& pool, void (*progress)(double)) {
@@ -496,6 +407,20 @@ Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, Thre
   });
   if (outcome && progress != nullptr) progress(1.0);
   return outcome;
+}
+
+// Matrices that read one input in one order name the same list, and their inputs are put in order once.
+void share_orders(DecoderWeights& weights) {
+  const auto share = [](std::initializer_list<PackedMatrix*> matrices) {
+    for (PackedMatrix* matrix : matrices)
+      for (const PackedMatrix* other : matrices)
+        if (matrix->input_order && other->input_order && *matrix->input_order == *other->input_order)
+          matrix->input_order = other->input_order;
+  };
+  for (LayerWeights& layer : weights.layers) {
+    share({&layer.q.matrix, &layer.k.matrix, &layer.v.matrix});
+    share({&layer.gate.matrix, &layer.up.matrix});
+  }
 }
 
 // Once, on the weights: then no pass adds it.
@@ -546,6 +471,14 @@ std::uint64_t DecoderWeights::bytes() const {
   return sum + floats * sizeof(float);
 }
 
+bool DecoderWeights::are_reordered() const {
+  const auto is_reordered = [](const Linear& linear) { return linear.matrix.input_order != nullptr; };
+  return output.input_order != nullptr || std::ranges::any_of(layers, [&](const LayerWeights& layer) {
+           return std::ranges::any_of(std::array{&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down},
+                                      [&](const Linear* linear) { return is_reordered(*linear); });
+         });
+}
+
 Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, void (*progress)(double)) {
   DecoderWeights weights;
   auto tasks = collect(file, weights);
@@ -553,6 +486,7 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, voi
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   if (auto packed = run_tasks(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
+  share_orders(weights);
   add_to_norms(file.config().norm_offset, weights);
   if (auto sound = check_sinks(file, weights); !sound) return std::unexpected(std::move(sound.error()));
   const bool longrope = !weights.rope_long_factors.empty();

@@ -58,6 +58,8 @@ struct DecoderWeights {
 
   [[nodiscard]] const PackedMatrix& lm_head() const { return output.rows == 0 ? embedding : output; }
   [[nodiscard]] std::uint64_t bytes() const;
+  // Some products want their inputs in another order (PackedMatrix::input_order).
+  [[nodiscard]] bool are_reordered() const;
 };
 
 // Packs every tensor, several at a time, and gives each source page back once read. Errors: `corrupt` (a tensor is missing or of the

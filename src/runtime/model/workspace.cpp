@@ -109,6 +109,14 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     hidden_codes = carver.take_bytes(code_bytes(mode, code_rows, config.hidden_size));
     inner_codes =
         carver.take_bytes(std::max(code_bytes(mode, rows, config.attended_size()), code_bytes(mode, ffn_rows, config.intermediate_size)));
+    const std::size_t wide = std::max(config.hidden_size, config.attended_size());
+    for (OrderedInput& part : ordered) {
+      if (!limits.reorders) break;
+      carver.take(part.x, std::max(code_rows * wide, ffn_rows * config.intermediate_size));
+      part.codes =
+          carver.take_bytes(std::max({code_bytes(mode, code_rows, config.hidden_size), code_bytes(mode, rows, config.attended_size()),
+                                      code_bytes(mode, ffn_rows, config.intermediate_size)}));
+    }
     carve_experts(carver, config, mode, ffn_rows, experts);
     carve_latents(carver, config, mode, limits, latent);
     if (limits.max_lora_rank > 0) {

@@ -20,6 +20,7 @@ struct WorkspaceLimits {
   std::uint32_t positions = 0;      // of one sequence
   std::uint32_t groups = 1;         // cache groups
   std::uint32_t max_lora_rank = 0;  // of adapters; 0: no pass has any
+  bool reorders = false;            // some products want their inputs in another order
 };
 
 // Of each row's position.
@@ -47,6 +48,12 @@ inline constexpr std::uint32_t kFeedForwardRows = 256;
 inline constexpr std::size_t kAdaptedProducts = 3;
 
 struct Adapter;
+
+// Inputs of a product in the order of its columns.
+struct OrderedInput {
+  float* x = nullptr;          // [row][columns]
+  std::span<std::byte> codes;  // of them
+};
 
 // Rows that run with one adapter.
 struct AdapterPart {
@@ -141,6 +148,7 @@ class Workspace {
   float* up = nullptr;                // same
   std::span<std::byte> hidden_codes;  // activations of hidden_size columns
   std::span<std::byte> inner_codes;   // of q_size and of intermediate_size columns
+  OrderedInput ordered[2];            // for two products at once
   ExpertPairs experts;                // of a mixture
   LatentBuffers latent;               // of latent attention
   AdaptedRows adapted;

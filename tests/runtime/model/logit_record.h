@@ -13,6 +13,7 @@
 #include "format/json.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_model.h"
+#include "runtime/model/tiny_quantised.h"
 
 namespace quire::tiny {
 
@@ -24,6 +25,8 @@ struct LogitCase {
   std::vector<float> rope_factors;
   std::uint32_t max_model_len = 128;
   boost::json::value adapter;  // config, and names and shapes of its tensors; null: none
+  boost::json::array parts;    // of each quantised matrix; empty: none is
+  boost::json::array left;     // parts of the names of those that are not
   std::vector<float> logits;   // [position][vocab]
 };
 
@@ -56,10 +59,16 @@ inline LogitRecord read_logit_record(const std::string& name) {
                 {},
                 128,
                 {},
+                {},
+                {},
                 {}};
     if (const auto* factors = value.as_object().if_contains("rope_factors")) c.rope_factors = numbers<float>(*factors);
     if (const auto* served = value.as_object().if_contains("max_model_len")) c.max_model_len = served->to_number<std::uint32_t>();
     if (const auto* adapter = value.as_object().if_contains("adapter")) c.adapter = *adapter;
+    if (const auto* parts = value.as_object().if_contains("tensors")) {
+      c.parts = parts->as_array();
+      c.left = value.at("left").as_array();
+    }
     c.logits.resize(record.positions.size() * c.config.at("vocab_size").to_number<std::size_t>());
     logits.read(reinterpret_cast<char*>(c.logits.data()), static_cast<std::streamsize>(c.logits.size() * sizeof(float)));
     EXPECT_TRUE(logits.good());
@@ -72,8 +81,12 @@ inline LogitRecord read_logit_record(const std::string& name) {
 inline std::string write_model(const LogitCase& c, const TempFolder& folder) {
   const auto config = config_from_hf(JsonRef(c.config, c.name));
   EXPECT_TRUE(config) << (config ? "" : config.error().to_string());
-  auto tensors = make_tensors(*config, c.container == "gguf", c.type);
   const std::string path = folder.file(c.name);
+  if (c.container == "quantised") {
+    write_hf_folder(path, c.config, quantise(make_tensors(*config, false, "BF16"), c.parts, c.left));
+    return path;
+  }
+  auto tensors = make_tensors(*config, c.container == "gguf", c.type);
   if (c.container == "hf") {
     write_hf_folder(path, c.config, tensors);
     return path;
@@ -141,6 +154,16 @@ inline const std::map<std::string, LogitBounds>& deepseek_logit_bounds() {
                                                       {"BF16", {4e-5, 4e-5, 0.02, 0.02}},
                                                       {"Q8_0", {3.6e-5, 1.4e-3, 0.09, 0.09}},
                                                       {"Q4_1", {4.4e-5, 1.2e-3, 0.055, 0.056}}};
+  return all;
+}
+
+// Of quantised folders and of GGUF's smallest types (tools/record_quantised_logits.py), by how their matrices are kept.
+inline const std::map<std::string, LogitBounds>& quantised_logit_bounds() {
+  static const std::map<std::string, LogitBounds> all{
+      {"GPTQ4", {2e-5, 8e-4, 0.018, 0.018}},     {"GPTQ4 MoE", {2e-5, 8e-4, 0.05, 0.05}},  {"GPTQ8", {1.3e-5, 3e-4, 0.015, 0.015}},
+      {"AWQ", {1.6e-5, 3e-4, 0.012, 0.012}},     {"INT4", {2.2e-5, 9e-4, 0.03, 0.03}},     {"INT8", {3e-5, 1.2e-3, 0.065, 0.065}},
+      {"IQ1_S", {2.6e-5, 1e-3, 0.036, 0.036}},   {"IQ2_XS", {1.3e-5, 4e-4, 0.017, 0.017}}, {"IQ3_S", {1.5e-5, 4.5e-4, 0.022, 0.022}},
+      {"TQ1_0", {6.4e-5, 1.3e-3, 0.055, 0.055}}, {"MXFP4", {3e-5, 7e-4, 0.036, 0.036}},    {"FP8", {1.6e-5, 1.6e-5, 0.007, 0.007}}};
   return all;
 }
 

@@ -49,9 +49,9 @@ void expect_logits_of(const LogitRecord& record, const std::map<std::string, tin
     std::filesystem::remove_all(path);
   }
   std::printf("largest |difference| / std(logits) over %zu models\n", record.cases.size());
-  std::printf("%-6s %14s %14s %14s %14s\n", "type", "f32 act f32 kv", "int16 act", "bf16 kv", "both");
+  std::printf("%-9s %14s %14s %14s %14s\n", "type", "f32 act f32 kv", "int16 act", "bf16 kv", "both");
   for (const auto& [type, w] : worst)
-    std::printf("%-6s %14.2g %14.2g %14.2g %14.2g\n", type.c_str(), w.plain, w.int16, w.bf16_kv, w.served);
+    std::printf("%-9s %14.2g %14.2g %14.2g %14.2g\n", type.c_str(), w.plain, w.int16, w.bf16_kv, w.served);
 }
 
 TEST(Logits, MatchTransformersOnEveryArchitectureAndType) {
@@ -76,6 +76,11 @@ TEST(Logits, MatchTransformersOnGptOss) {
 // DeepSeek V2 and V3 (tools/record_deepseek_logits.py).
 TEST(Logits, MatchTransformersOnDeepSeek) {
   expect_logits_of(tiny::read_logit_record("deepseek_"), tiny::deepseek_logit_bounds());
+}
+
+// Folders quantised by GPTQ, AWQ, compressed-tensors and as fp8, and GGUF's smallest types (tools/record_quantised_logits.py).
+TEST(Logits, MatchTransformersOnQuantisedFolders) {
+  expect_logits_of(tiny::read_logit_record("quantised_"), tiny::quantised_logit_bounds());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/model/adapter.h"
+#include "runtime/model/logit_record.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_adapter.h"
 #include "runtime/model/tiny_model.h"
@@ -10,12 +11,10 @@
 namespace quire {
 namespace {
 
-void expect_no_allocation(const ModelConfig& config, std::string_view type) {
+void expect_no_allocation_at(const std::string& path) {
   if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
-  const tiny::TempFolder folder;
-  tiny::write_gguf(folder.file("model.gguf"), config, type);
   for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::int8, ActivationMode::f32}) {
-    tiny::Rig rig(folder.file("model.gguf"), {.activations = mode, .kv = KvDtype::bf16});
+    tiny::Rig rig(path, {.activations = mode, .kv = KvDtype::bf16});
     for (std::uint32_t slot = 0; slot < 4; ++slot) rig.give_blocks(Slot{slot}, tiny::blocks_for(64, 16, 1 + slot, 4));
     const std::vector<TokenId> tokens(50, 7);
     std::vector<float> logits(4 * rig.vocab());
@@ -27,6 +26,12 @@ void expect_no_allocation(const ModelConfig& config, std::string_view type) {
     rig.model().forward({tokens, mixed, last}, rig.cache(), rig.tables(), {logits});
     EXPECT_EQ(test::num_allocations.load() - before, 0U);
   }
+}
+
+void expect_no_allocation(const ModelConfig& config, std::string_view type) {
+  const tiny::TempFolder folder;
+  tiny::write_gguf(folder.file("model.gguf"), config, type);
+  expect_no_allocation_at(folder.file("model.gguf"));
 }
 
 TEST(NoAllocation, APassOfManyRequestsAllocatesNothing) {
@@ -43,6 +48,12 @@ TEST(NoAllocation, APassOverLatentsAllocatesNothing) {
 
 TEST(NoAllocation, APassWithSinksAllocatesNothing) {
   expect_no_allocation(tiny::small_gpt_oss(), "MXFP4");
+}
+
+TEST(NoAllocation, APassThroughColumnsInAnotherOrderAllocatesNothing) {
+  const tiny::TempFolder folder;
+  const auto record = tiny::read_logit_record("quantised_");
+  expect_no_allocation_at(tiny::write_model(*std::ranges::find(record.cases, "gptq4_orders", &tiny::LogitCase::name), folder));
 }
 
 TEST(NoAllocation, APassWithAdaptersAllocatesNothing) {

@@ -304,9 +304,9 @@ inline std::string safetensors_file(const std::vector<Tensor>& tensors) {
   for (const Tensor& tensor : tensors) {
     std::string shape;
     for (const std::uint64_t size : tensor.shape) shape += (shape.empty() ? "" : ",") + std::to_string(size);
-    header += (data.empty() ? "\"" : ",\"") + tensor.name + "\":{\"dtype\":\"" + std::string(ggml_type_name(tensor.type)) +
-              "\",\"shape\":[" + shape + "],\"data_offsets\":[" + std::to_string(data.size()) + "," +
-              std::to_string(data.size() + tensor.bytes.size()) + "]}";
+    header += (data.empty() ? "\"" : ",\"") + tensor.name + "\":{\"dtype\":\"" +
+              (tensor.dtype.empty() ? std::string(ggml_type_name(tensor.type)) : tensor.dtype) + "\",\"shape\":[" + shape +
+              "],\"data_offsets\":[" + std::to_string(data.size()) + "," + std::to_string(data.size() + tensor.bytes.size()) + "]}";
     data += tensor.bytes;
   }
   header += "}";

@@ -22,6 +22,7 @@ struct Tensor {
   GgmlType type = GgmlType::f32;
   std::vector<std::uint64_t> shape;  // outermost first
   std::string bytes;
+  std::string dtype = {};  // in a safetensors file, where it is none of GGUF's
 };
 
 inline std::uint64_t fnv1a(std::string_view text) {
@@ -110,6 +111,14 @@ inline std::vector<ScaleField> scale_fields(GgmlType type) {
       return {{0, -7, 0}};
     case GgmlType::iq4_xs:
       return {{0, -12, 0}};
+    case GgmlType::iq1_s:
+      return {{0, -4, 0}};
+    case GgmlType::iq2_xs:
+      return {{0, -8, 0}};
+    case GgmlType::iq3_s:
+      return {{0, -9, 0}};
+    case GgmlType::tq1_0:
+      return {{52, 0, 0}};
     case GgmlType::mxfp4:
       return {};
     default:
@@ -147,9 +156,9 @@ inline Tensor make_tensor(std::string name, GgmlType type, std::vector<std::uint
 }
 
 inline GgmlType type_named(std::string_view name) {
-  for (const GgmlType type :
-       {GgmlType::f32, GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0, GgmlType::q4_1, GgmlType::q4_k, GgmlType::q5_k,
-        GgmlType::q6_k, GgmlType::q2_k, GgmlType::q3_k, GgmlType::iq4_nl, GgmlType::iq4_xs, GgmlType::mxfp4}) {
+  for (const GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0, GgmlType::q4_1, GgmlType::q4_k,
+                              GgmlType::q5_k, GgmlType::q6_k, GgmlType::q2_k, GgmlType::q3_k, GgmlType::iq4_nl, GgmlType::iq4_xs,
+                              GgmlType::iq1_s, GgmlType::iq2_xs, GgmlType::iq3_s, GgmlType::tq1_0, GgmlType::mxfp4}) {
     if (ggml_type_name(type) == name) return type;
   }
   QUIRE_CHECK(false, "no such type");

@@ -1,0 +1,55 @@
+#pragma once
+// One block of a GGUF tensor to codes, scales and minimums: a function for each type, which the table in dequant.cpp names.
+#include <cstdint>
+#include <cstring>
+
+#include "base/half.h"
+
+namespace quire {
+
+// Where one block's codes, scales and minimums go: of a type that unpacks to q4 a scale for 32 codes, else for 16.
+struct QuantBlock {
+  std::uint8_t* codes;
+  float* scales;
+  float* minimums;
+};
+
+inline float half_at(const std::uint8_t* in) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, in, sizeof(bits));
+  return f16_to_float(bits);
+}
+
+// Byte i holds columns i (low half) and i + 16 (high half).
+inline void nibbles_of_32(const std::uint8_t* in, std::uint8_t* codes) {
+  for (int i = 0; i < 16; ++i) {
+    codes[i] = in[i] & 0x0F;
+    codes[i + 16] = in[i] >> 4;
+  }
+}
+
+// 8-bit formats have two scales per group of 32.
+inline void set_group_of_32(const QuantBlock& out, int group, float scale, float minimum) {
+  for (int half = 0; half < 2; ++half) {
+    out.scales[2 * group + half] = scale;
+    out.minimums[2 * group + half] = minimum;
+  }
+}
+
+// dequant_iq.cpp
+void unpack_iq1_s(const std::uint8_t* in, const QuantBlock& out);
+void unpack_iq1_m(const std::uint8_t* in, const QuantBlock& out);
+void unpack_iq2_xxs(const std::uint8_t* in, const QuantBlock& out);
+void unpack_iq2_xs(const std::uint8_t* in, const QuantBlock& out);
+void unpack_iq2_s(const std::uint8_t* in, const QuantBlock& out);
+void unpack_iq3_xxs(const std::uint8_t* in, const QuantBlock& out);
+void unpack_iq3_s(const std::uint8_t* in, const QuantBlock& out);
+
+// dequant_small.cpp
+void unpack_q8_k(const std::uint8_t* in, const QuantBlock& out);
+void unpack_tq1_0(const std::uint8_t* in, const QuantBlock& out);
+void unpack_tq2_0(const std::uint8_t* in, const QuantBlock& out);
+void unpack_mxfp4(const std::uint8_t* in, const QuantBlock& out);
+void unpack_nvfp4(const std::uint8_t* in, const QuantBlock& out);
+
+}  // namespace quire

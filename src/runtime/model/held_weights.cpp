@@ -1,0 +1,143 @@
+// In which form the tensors of a file will be in memory, told from its headers. Called when a model is inspected or loaded.
+#include "runtime/model/held_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "format/dequant.h"
+#include "runtime/kernel/pack.h"
+
+namespace quire {
+namespace {
+
+// As collect() in weights.cpp has it: experts and embeddings take their inputs as they come.
+bool may_reorder(const QuantisedMatrix& matrix) {
+  return matrix.name.find(".experts.") == std::string::npos && !matrix.name.ends_with("embed_tokens");
+}
+
+UnpackedFormat format_of(const TensorView& tensor) {
+  const UnpackedFormat format = tensor.quantised != nullptr
+                                    ? held_format(*tensor.quantised, tensor.quantised->is_reordered, may_reorder(*tensor.quantised))
+                                    : unpacked_format(tensor.type).value_or(UnpackedFormat::f32);
+  return format == UnpackedFormat::q4_table ? UnpackedFormat::q4 : format;
+}
+
+// Scales of 16 bits are exact in f16, as a rule, and so is -8 or -128 times each; other zero points are kept in f32.
+std::uint64_t estimate_packed_bytes(const QuantisedMatrix& matrix, std::uint64_t values) {
+  const bool wide = matrix.scale_type == ScaleType::f32;
+  switch (held_format(matrix, matrix.is_reordered, may_reorder(matrix))) {
+    case UnpackedFormat::q4_table:
+      return values / 2 + values / 32 * 2;
+    case UnpackedFormat::q4:
+      return values / 2 + values / 32 * 2 * (wide || matrix.has_zero_points ? 4 : 2);
+    case UnpackedFormat::q8: {
+      const std::uint64_t scales = values / (matrix.group % 32 == 0 ? 32 : 16);
+      const bool has_minimums = matrix.bits == 8 && matrix.has_zero_points;
+      return values + scales * (has_minimums ? 8 : wide ? 4 : 2);
+    }
+    case UnpackedFormat::bf16:
+      return values * 2;
+    case UnpackedFormat::f32:
+      break;
+  }
+  return values * 4;
+}
+
+// Packed size, should every scale of the type take its usual width.
+std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
+  const std::uint64_t padded = tensor.num_dims < 2 ? tensor.rows : (tensor.rows + kPanelRows - 1) / kPanelRows * kPanelRows;
+  const std::uint64_t values = padded * tensor.columns;
+  if (tensor.num_dims < 2) return values * 4;
+  if (tensor.quantised != nullptr) return estimate_packed_bytes(*tensor.quantised, values);
+  switch (tensor.type) {
+    case GgmlType::f32:
+    case GgmlType::f16:
+      return values * 4;
+    case GgmlType::bf16:
+      return values * 2;
+    case GgmlType::iq4_nl:
+    case GgmlType::mxfp4:
+      return values / 2 + values / 32 * 2;
+    case GgmlType::q4_0:
+    case GgmlType::q4_1:
+    case GgmlType::iq4_xs:
+      return values / 2 + values / 32 * 4;
+    case GgmlType::q4_k:
+      return values / 2 + values / 32 * 8;
+    case GgmlType::q8_0:
+    case GgmlType::q5_0:
+      return values + values / 32 * 2;
+    case GgmlType::q5_1:
+      return values + values / 32 * 4;
+    case GgmlType::tq1_0:
+    case GgmlType::tq2_0:
+      return values + values / 32 * 2;
+    case GgmlType::q8_k:
+    case GgmlType::iq1_s:
+    case GgmlType::iq2_xxs:
+    case GgmlType::iq3_xxs:
+    case GgmlType::iq3_s:
+      return values + values / 32 * 4;
+    case GgmlType::nvfp4:
+      return values + values / 16 * 2;
+    case GgmlType::q3_k:
+    case GgmlType::q6_k:
+    case GgmlType::iq1_m:
+    case GgmlType::iq2_xs:
+    case GgmlType::iq2_s:
+      return values + values / 16 * 4;
+    case GgmlType::q2_k:
+      return values + values / 16 * 8;
+    default:
+      return values + values / 32 * 8;
+  }
+}
+
+void add_notes(const std::vector<TensorView>& tensors, const CheckpointScheme& scheme, ModelInfo& info) {
+  const auto any = [&](auto condition) {
+    return std::ranges::any_of(tensors, [&](const TensorView& view) { return view.quantised != nullptr && condition(*view.quantised); });
+  };
+  if (scheme.has_activations) info.notes.emplace_back("activations are served as --activations says, not as the folder quantises them");
+  if (any([](const QuantisedMatrix& matrix) { return matrix.encoding == WeightEncoding::fp8; }))
+    info.notes.emplace_back("floats of 8 bits are widened: each, times its scale, is rounded once to bf16");
+  if (any([](const QuantisedMatrix& matrix) { return matrix.is_reordered && !may_reorder(matrix); }))
+    info.notes.emplace_back("experts or embeddings ordered by activations become f32: a folder without desc_act is smaller and faster");
+}
+
+}  // namespace
+
+std::string describe_types(const std::vector<TensorView>& tensors) {
+  std::map<std::string, std::uint32_t> counts;
+  for (const TensorView& tensor : tensors)
+    ++counts[tensor.quantised != nullptr ? type_name(*tensor.quantised) : std::string(ggml_type_name(tensor.type))];
+  std::vector<std::pair<std::string, std::uint32_t>> order(counts.begin(), counts.end());
+  // Commonest first.
+  std::ranges::sort(order, [](const auto& a, const auto& b) { return std::pair(b.second, a.first) < std::pair(a.second, b.first); });
+  std::string text;
+  for (const auto& [name, count] : order) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, count);
+  return text;
+}
+
+void describe_held(const std::vector<TensorView>& tensors, const CheckpointScheme& scheme, ModelInfo& info) {
+  constexpr std::array kForms{std::pair{UnpackedFormat::q4, "4 bits"}, std::pair{UnpackedFormat::q8, "8 bits"},
+                              std::pair{UnpackedFormat::bf16, "bf16"}, std::pair{UnpackedFormat::f32, "f32"}};
+  for (const auto& [format, name] : kForms) {
+    HeldMatrices held{.form = name, .in_integers = format == UnpackedFormat::q4 || format == UnpackedFormat::q8};
+    for (const TensorView& view : tensors) {
+      if (view.num_dims < 2 || format_of(view) != format) continue;
+      ++held.count;
+      held.bytes += estimate_packed_bytes(view);
+    }
+    if (held.count > 0) info.held.push_back(std::move(held));
+  }
+  std::ranges::sort(info.held, std::ranges::greater{}, &HeldMatrices::bytes);
+  for (const TensorView& view : tensors) info.weight_bytes += estimate_packed_bytes(view);
+  if (scheme.method != CheckpointMethod::none) info.quantisation = describe(scheme);
+  add_notes(tensors, scheme, info);
+}
+
+}  // namespace quire
