@@ -2,17 +2,14 @@
 // those of ggml-common.h. Called while weights are packed, on any thread.
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 
 #include "format/dequant_blocks.h"
+#include "format/small_floats.h"
 
 namespace quire {
 namespace {
-
-// Twice the values of e2m1's codes, which are whole, plus 128.
-constexpr std::array<std::uint8_t, 16> kTwiceE2m1{128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
 
 void set_all(const QuantBlock& out, float scale) {
   for (int group = 0; group < 8; ++group) set_group_of_32(out, group, scale, 0.0F);
@@ -24,11 +21,8 @@ float half_e8m0(std::uint32_t bits) {
 }
 
 // Half of an e4m3 without a sign; 127 is nothing.
-float half_ue4m3(std::uint32_t bits) {
-  if (bits == 0 || bits == 0x7F) return 0.0F;
-  const auto exponent = static_cast<int>((bits >> 3) & 15U);
-  const auto mantissa = static_cast<float>(bits & 7U);
-  return exponent == 0 ? std::ldexp(mantissa, -10) : std::ldexp(8.0F + mantissa, exponent - 11);
+float half_ue4m3(std::uint8_t bits) {
+  return bits == 0x7F ? 0.0F : 0.5F * e4m3_to_float(bits & 0x7FU);
 }
 
 // Five numbers to a byte, a fraction of 256 in base three: `power` is 3^n of the n-th.
