@@ -14,8 +14,11 @@ import json
 import numpy as np
 import torch
 import transformers
+from compressed_tensors.compressors.quantized_compressors.nvfp4_quantized import unpack_fp4_from_uint8
 from compressed_tensors.compressors.quantized_compressors.pack_quantized import unpack_from_int32
 from compressed_tensors.quantization.lifecycle.forward import dequantize
+
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import record_logits
 from record_logits import NUM_TOKENS, SHAPE, VOCAB, draw
@@ -109,6 +112,14 @@ def fp8_blocks(scale):
             [part("weight", "e4m3", "F8_E4M3", ["r/1", "c/1"]), scales("weight_scale_inv", scale, ["r/128", "c/128"], -12)])
 
 
+def fp4(form, scale):
+    weights = dict(num_bits=4, type="float", strategy="tensor_group" if form == "nvfp4" else "group", group_size=16 if form == "nvfp4" else 32)
+    tensors = [part("weight_packed", "bytes", "U8", ["r/1", "c/2"]), scale]
+    if form == "nvfp4":
+        tensors.append(scales("weight_global_scale", "F32", ["1/1"], 12))
+    return compressed(f"{form}-pack-quantized", weights, tensors)
+
+
 # (name, type for the bounds, model, (quantization_config, tensors), modules that stay as they are)
 CASES = [
     ("gptq4_128", "GPTQ4", "llama", gptq(4, 128), ()),
@@ -133,6 +144,8 @@ CASES = [
     ("packed8_64", "INT8", "qwen3", packed(8, 64, "BF16"), ()),
     ("w8a8_row", "INT8", "llama", whole("bytes", "I8", ["r/1", "1/1"], "channel", "BF16", -10), ()),
     ("w8a8_tensor", "INT8", "qwen2", whole("bytes", "I8", ["1/1"], "tensor", "F32", -10), ()),
+    ("nvfp4", "FP4", "llama", fp4("nvfp4", part("weight_scale", "e4m3", "F8_E4M3", ["r/1", "c/16"])), ()),
+    ("mxfp4", "FP4", "qwen3", fp4("mxfp4", part("weight_scale", "powers", "U8", ["r/1", "c/32"])), ()),
     ("fp8_tensor", "FP8", "llama", whole("e4m3", "F8_E4M3", ["1/1"], "tensor", "F32", -12), ()),
     ("fp8_row", "FP8", "qwen2", whole("e4m3", "F8_E4M3", ["r/1", "1/1"], "channel", "BF16", -12), ()),
     ("fp8_blocks", "FP8", "qwen3_320", fp8_blocks("F32"), ()),
@@ -173,6 +186,8 @@ def raw(name, spec, rows, columns):
         if kind == "e4m3":
             values[(values & 0x7F) == 0x7F] ^= 0x40
         return values.reshape(shape)
+    if kind == "powers":  # 2^-8 to 2^-5
+        return (words >> np.uint64(62)).astype(np.uint8).reshape(shape) + np.uint8(119)
     if kind == "small":  # zero points of four bits, signed
         return ((words >> np.uint64(60)).astype(np.int8) - 8).reshape(shape)
     bits, bias, word = SCALE_BITS[spec["dtype"]]
@@ -217,6 +232,13 @@ def by_rows(config, parts, rows, columns):
     if "weight" in parts and weights["type"] == "float":
         return (torch.from_numpy(parts["weight"]).view(torch.float8_e4m3fn).float() * torch.from_numpy(parts["weight_scale"])).bfloat16()
     scale = torch.from_numpy(parts["weight_scale"])
+    if weights["type"] == "float" and weights["group_size"] == 16:
+        codes = unpack_fp4_from_uint8(torch.from_numpy(parts["weight_packed"]), rows, columns, dtype=torch.float32)
+        return dequantize(codes, scale.view(torch.float8_e4m3fn), dtype=torch.float32,
+                          global_scale=torch.from_numpy(parts["weight_global_scale"]))
+    if weights["type"] == "float":
+        blocks = torch.from_numpy(parts["weight_packed"]).reshape(1, rows, columns // 32, 16)
+        return convert_moe_packed_tensors(blocks, scale[None], dtype=torch.float32).reshape(columns, rows).T
     if "weight" in parts:
         return dequantize(torch.from_numpy(parts["weight"]).view(torch.int8), scale)
     bits = weights["num_bits"]

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/half.h"
 #include "format/dequant_blocks.h"
+#include "format/small_floats.h"
 
 namespace quire {
 namespace {

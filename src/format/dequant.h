@@ -51,10 +51,6 @@ void unpack_q8_row(GgmlType type, std::span<const std::byte> row, const Q8Row& o
 // BF16 as it is; F16 and F32 rounded to nearest even.
 void unpack_bf16_row(GgmlType type, std::span<const std::byte> row, std::span<std::uint16_t> out);
 
-// Twice the values of floats of four bits (e2m1: sign, two of exponent, one of fraction), which are whole, plus 128; OCP Microscaling
-// Formats 1.0.
-inline constexpr std::array<std::uint8_t, 16> kTwiceE2m1{128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
-
 // What the codes of q4_table stand for, plus 128; of other types zeros.
 std::array<std::uint8_t, 16> code_table(GgmlType type);
 

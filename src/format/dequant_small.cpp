@@ -1,12 +1,11 @@
 // GGUF's types of one scale for a block of small numbers: ternary ones, floats of four bits, and bytes with a scale in f32. Layouts are
 // those of ggml-common.h. Called while weights are packed, on any thread.
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 
-#include "format/dequant.h"
 #include "format/dequant_blocks.h"
+#include "format/small_floats.h"
 
 namespace quire {
 namespace {
@@ -21,11 +20,8 @@ float half_e8m0(std::uint32_t bits) {
 }
 
 // Half of an e4m3 without a sign; 127 is nothing.
-float half_ue4m3(std::uint32_t bits) {
-  if (bits == 0 || bits == 0x7F) return 0.0F;
-  const auto exponent = static_cast<int>((bits >> 3) & 15U);
-  const auto mantissa = static_cast<float>(bits & 7U);
-  return exponent == 0 ? std::ldexp(mantissa, -10) : std::ldexp(8.0F + mantissa, exponent - 11);
+float half_ue4m3(std::uint8_t bits) {
+  return bits == 0x7F ? 0.0F : 0.5F * e4m3_to_float(bits & 0x7FU);
 }
 
 // Five numbers to a byte, a fraction of 256 in base three: `power` is 3^n of the n-th.

@@ -19,7 +19,7 @@ namespace {
 using Fields = ConfigFields<JsonRef>;
 
 constexpr const char* kRemedy =
-    "use a folder quantised by GPTQ, AWQ, compressed-tensors (packed int4 or int8, int8, float8) or as fp8, the unquantised folder, or a "
+    "use a folder quantised by GPTQ, AWQ, compressed-tensors (int4, int8, float8, NVFP4, MXFP4) or as fp8, the unquantised folder, or a "
     "GGUF file";
 
 std::unexpected<Error> refuse(std::string field, std::string message) {
@@ -119,15 +119,14 @@ Result<CheckpointWeights> read_weights(const JsonRef& json) {
   const bool is_symmetric = fields.get_or<bool>("symmetric", true);
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (type != "int" && type != "float") return refuse(path_of(json, "type"), fmt::format("{} is not implemented", in_quotes(type)));
-  constexpr std::array kStrategies{"tensor", "channel", "group", "block"};
+  constexpr std::array kStrategies{"tensor", "channel", "group", "tensor_group", "block"};
   if (std::ranges::find(kStrategies, strategy) == kStrategies.end())
     return refuse(path_of(json, "strategy"), fmt::format("{} is not implemented", in_quotes(strategy)));
   auto bits = read_bits(json, "num_bits", true);
   if (!bits) return std::unexpected(std::move(bits.error()));
   const bool is_float = type == "float";
-  if (is_float && *bits != 8) return refuse(path_of(json, "num_bits"), "floats of 4 bits are not implemented");
   CheckpointWeights weights{.bits = *bits, .is_float = is_float, .has_zeros = !is_symmetric};
-  if (strategy != "group") return weights;
+  if (!strategy.ends_with("group")) return weights;
   auto group = read_group(json, -1);
   if (!group) return std::unexpected(std::move(group.error()));
   weights.group = *group;
@@ -139,7 +138,8 @@ Result<CheckpointScheme> read_compressed(const JsonRef& json) {
   if (auto known = refuse_if_set(json, {"transform_config"}); !known) return std::unexpected(std::move(known.error()));
   auto format = json.get_or<std::string>("format", "dense");
   if (!format) return std::unexpected(std::move(format.error()));
-  constexpr std::array kFormats{"pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision"};
+  constexpr std::array kFormats{"pack-quantized",       "int-quantized",        "float-quantized", "naive-quantized",
+                                "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mixed-precision"};
   if (std::ranges::find(kFormats, *format) == kFormats.end())
     return refuse(path_of(json, "format"), fmt::format("{} is not implemented", in_quotes(*format)));
   if (const auto sparsity = json.find("sparsity_config"); sparsity && !is_empty(sparsity->value())) {
@@ -182,6 +182,8 @@ Result<CheckpointScheme> checkpoint_scheme(const JsonRef& config) {
   if (*method == "gptq") return read_gptq(*json);
   if (*method == "awq") return read_awq(*json);
   if (*method == "compressed-tensors") return read_compressed(*json);
+  if (*method == "mxfp4")
+    return CheckpointScheme{.method = CheckpointMethod::mxfp4, .weights = {{.bits = 4, .is_float = true, .group = 32}}};
   if (*method == "fp8" || *method == "fbgemm_fp8") return read_fp8(*json);
   return refuse(path_of(*json, "quant_method"), fmt::format("{} is not implemented", in_quotes(*method)));
 }

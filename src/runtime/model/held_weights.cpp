@@ -36,6 +36,7 @@ std::uint64_t estimate_packed_bytes(const QuantisedMatrix& matrix, std::uint64_t
       return values / 2 + values / 32 * 2 * (wide || matrix.has_zero_points ? 4 : 2);
     case UnpackedFormat::q8: {
       const std::uint64_t scales = values / (matrix.group % 32 == 0 ? 32 : 16);
+      if (matrix.encoding == WeightEncoding::fp4) return values + scales * (matrix.scale_divisor.empty() ? 2 : 4);
       const bool has_minimums = matrix.bits == 8 && matrix.has_zero_points;
       return values + scales * (has_minimums ? 8 : wide ? 4 : 2);
     }

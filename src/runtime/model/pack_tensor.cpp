@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/check.h"
 #include "format/dequant.h"
 
 namespace quire {
@@ -61,7 +62,7 @@ void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row
 }
 
 // Whole rows and what belongs to them are read from the file at once, and those of some formats with all others.
-Result<void> pack_quantised(const ModelFile& file, const TensorView& source, bool may_reorder, PackedMatrix& matrix) {
+Result<void> pack_quantised(const ModelFile& file, const TensorView& source, Picked picked, bool may_reorder, PackedMatrix& matrix) {
   const auto read = [&file](std::span<const std::byte> part, std::span<std::byte> out) { return file.read(part, out); };
   const auto rows = QuantisedRows::open(*source.quantised, source.first_row, source.rows, may_reorder, read);
   if (!rows) return std::unexpected(rows.error());
@@ -70,25 +71,26 @@ Result<void> pack_quantised(const ModelFile& file, const TensorView& source, boo
   RowBuffers buffers(columns);
   const std::span scales(buffers.scales.data(), columns / (four_bits ? 32 : 16));
   const std::span minimums(buffers.minimums.data(), scales.size());
-  MatrixPacker packer(weight_format(rows->format()), static_cast<std::uint32_t>(source.rows), static_cast<std::uint32_t>(columns),
-                      rows->table());
-  for (std::uint32_t row = 0; row < source.rows; ++row) {
+  const auto num_rows = static_cast<std::uint32_t>(source.rows / picked.step);
+  MatrixPacker packer(weight_format(rows->format()), num_rows, static_cast<std::uint32_t>(columns), rows->table());
+  for (std::uint32_t row = 0; row < num_rows; ++row) {
+    const std::uint64_t from = picked.first + std::uint64_t{row} * picked.step;
     switch (rows->format()) {
       case UnpackedFormat::q4:
       case UnpackedFormat::q4_table:
-        rows->q4(row, {buffers.codes, scales, minimums});
+        rows->q4(from, {buffers.codes, scales, minimums});
         packer.put_q4(row, buffers.codes, scales, minimums);
         break;
       case UnpackedFormat::q8:
-        rows->q8(row, {buffers.codes, scales, minimums});
+        rows->q8(from, {buffers.codes, scales, minimums});
         packer.put_q8(row, buffers.codes, scales, minimums);
         break;
       case UnpackedFormat::bf16:
-        if (auto sound = rows->bf16(row, buffers.halves); !sound) return sound;
+        if (auto sound = rows->bf16(from, buffers.halves); !sound) return sound;
         packer.put_bf16(row, buffers.halves);
         break;
       case UnpackedFormat::f32:
-        rows->f32(row, buffers.floats);
+        rows->f32(from, buffers.floats);
         packer.put_f32(row, buffers.floats);
         break;
     }
@@ -98,26 +100,16 @@ Result<void> pack_quantised(const ModelFile& file, const TensorView& source, boo
   return {};
 }
 
-}  // namespace
-
-Result<void> pack_vector(const ModelFile& file, const TensorView& source, Turned wanted, std::vector<float>& vector) {
-  std::vector<std::byte> bytes(source.data.size());
-  if (auto read = file.read(source.data, bytes); !read) return read;
-  std::vector<float> all(source.columns);
-  dequantise_row(source.type, bytes, all);
-  for (std::size_t i = wanted.first; i < all.size(); i += wanted.step) vector.push_back(all[i]);
-  return {};
-}
-
-Result<void> pack_turned(const ModelFile& file, const TensorView& source, Turned wanted, PackedMatrix& matrix) {
+// The file's rows are the inputs.
+Result<void> pack_turned(const ModelFile& file, const TensorView& source, Picked picked, PackedMatrix& matrix) {
   PackedMatrix whole;
-  if (auto packed = pack_matrix(file, source, false, whole); !packed) return packed;
+  if (auto packed = pack_matrix(file, source, {}, false, whole); !packed) return packed;
   const std::uint32_t inputs = whole.rows;
-  const std::uint32_t outputs = whole.columns / wanted.step;
+  const std::uint32_t outputs = whole.columns / picked.step;
   std::vector<float> values(std::size_t{outputs} * inputs), row(whole.columns);
   for (std::uint32_t input = 0; input < inputs; ++input) {
     unpack_row(whole, input, row);
-    for (std::size_t output = 0; output < outputs; ++output) values[output * inputs + input] = row[wanted.first + output * wanted.step];
+    for (std::size_t output = 0; output < outputs; ++output) values[output * inputs + input] = row[picked.first + output * picked.step];
   }
   MatrixPacker packer(whole.format == WeightFormat::bf16 ? WeightFormat::bf16 : WeightFormat::f32, outputs, inputs);
   for (std::uint32_t output = 0; output < outputs; ++output)
@@ -126,9 +118,22 @@ Result<void> pack_turned(const ModelFile& file, const TensorView& source, Turned
   return {};
 }
 
+}  // namespace
+
+Result<void> pack_vector(const ModelFile& file, const TensorView& source, Picked picked, std::vector<float>& vector) {
+  std::vector<std::byte> bytes(source.data.size());
+  if (auto read = file.read(source.data, bytes); !read) return read;
+  std::vector<float> all(source.columns);
+  dequantise_row(source.type, bytes, all);
+  for (std::size_t i = picked.first; i < all.size(); i += picked.step) vector.push_back(all[i]);
+  return {};
+}
+
 // Some rows at a time are read from the file: its map would stop the program if someone cut the file now.
-Result<void> pack_matrix(const ModelFile& file, const TensorView& source, bool may_reorder, PackedMatrix& matrix) {
-  if (source.quantised != nullptr) return pack_quantised(file, source, may_reorder, matrix);
+Result<void> pack_matrix(const ModelFile& file, const TensorView& source, Picked picked, bool may_reorder, PackedMatrix& matrix) {
+  if (picked.turned) return pack_turned(file, source, picked, matrix);
+  if (source.quantised != nullptr) return pack_quantised(file, source, picked, may_reorder, matrix);
+  QUIRE_CHECK(picked.step == 1, "rows in turns are quantised ones");
   constexpr std::size_t kReadBytes = 256 << 10;
   const std::size_t row_size = source.data.size() / source.rows;
   const std::size_t rows_at_once = std::min<std::size_t>(source.rows, kReadBytes / std::max<std::size_t>(row_size, 1) + 1);

@@ -8,17 +8,17 @@
 
 namespace quire {
 
-// Which elements of a source are wanted: every step-th from `first` on; of a matrix whole columns, which become its rows.
-struct Turned {
+// Which of a source is wanted: every step-th from `first` on of a vector's elements, of a matrix's rows, or, turned, of its columns, which
+// become its rows.
+struct Picked {
   std::uint32_t first = 0, step = 1;
+  bool turned = false;
 };
 
 // Errors: `io` where the file has changed; `corrupt` where what is quantised holds scales or columns that are none.
-Result<void> pack_vector(const ModelFile& file, const TensorView& source, Turned wanted, std::vector<float>& vector);
-// Columns that are ordered by their groups keep that order (PackedMatrix::input_order) if `may_reorder`; else the matrix becomes f32.
-Result<void> pack_matrix(const ModelFile& file, const TensorView& source, bool may_reorder, PackedMatrix& matrix);
-
-// The file's rows are the inputs. What is quantised along them becomes f32.
-Result<void> pack_turned(const ModelFile& file, const TensorView& source, Turned wanted, PackedMatrix& matrix);
+Result<void> pack_vector(const ModelFile& file, const TensorView& source, Picked picked, std::vector<float>& vector);
+// Columns that are ordered by their groups keep that order (PackedMatrix::input_order) if `may_reorder`; else the matrix becomes f32, as
+// does one that is turned and quantised along its rows.
+Result<void> pack_matrix(const ModelFile& file, const TensorView& source, Picked picked, bool may_reorder, PackedMatrix& matrix);
 
 }  // namespace quire

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/half.h"
+#include "format/small_floats.h"
 
 namespace quire {
 namespace {
@@ -31,34 +32,20 @@ T load(const std::vector<std::byte>& bytes, std::uint64_t index) {
 }
 
 std::uint32_t scale_bytes(ScaleType type) {
-  return type == ScaleType::f32 ? 4 : type == ScaleType::e8m0 ? 1 : 2;
-}
-
-// A power of two from 2^-127; 255 is none.
-float e8m0_to_float(std::uint8_t bits) {
-  return bits == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0F, static_cast<int>(bits) - 127);
-}
-
-// Sign, four bits of an exponent (bias 7), three of a mantissa; no infinities, and one pattern that is no number.
-float e4m3_to_float(std::uint32_t bits) {
-  const std::uint32_t magnitude = bits & 0x7FU;
-  if (magnitude == 0x7F) return std::numeric_limits<float>::quiet_NaN();
-  const auto exponent = static_cast<int>(magnitude >> 3);
-  const auto mantissa = static_cast<float>(magnitude & 7U);
-  const float value = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8.0F + mantissa, exponent - 10);
-  return (bits & 0x80U) != 0 ? -value : value;
+  return type == ScaleType::f32 ? 4 : type == ScaleType::e8m0 || type == ScaleType::e4m3 ? 1 : 2;
 }
 
 float scale_at(ScaleType type, const std::vector<std::byte>& bytes, std::uint64_t index) {
   if (type == ScaleType::f32) return load<float>(bytes, index);
   if (type == ScaleType::e8m0) return e8m0_to_float(load<std::uint8_t>(bytes, index));
+  if (type == ScaleType::e4m3) return e4m3_to_float(load<std::uint8_t>(bytes, index));
   const auto bits = load<std::uint16_t>(bytes, index);
   return type == ScaleType::f16 ? f16_to_float(bits) : bf16_to_float(bits);
 }
 
 std::array<float, 256> all_e4m3() {
   std::array<float, 256> values;
-  for (std::uint32_t bits = 0; bits < values.size(); ++bits) values[bits] = e4m3_to_float(bits);
+  for (std::size_t bits = 0; bits < values.size(); ++bits) values[bits] = e4m3_to_float(static_cast<std::uint8_t>(bits));
   return values;
 }
 
@@ -78,7 +65,8 @@ UnpackedFormat held_format(const QuantisedMatrix& matrix, bool is_reordered, boo
   if (matrix.encoding == WeightEncoding::fp8) return UnpackedFormat::bf16;
   const bool one_group = matrix.group >= matrix.columns;
   const auto whole = [&](std::uint64_t size) { return matrix.columns % size == 0 && (one_group || matrix.group % size == 0); };
-  if (matrix.encoding == WeightEncoding::fp4) return whole(kGroup) ? UnpackedFormat::q4_table : UnpackedFormat::f32;
+  if (matrix.encoding == WeightEncoding::fp4)
+    return whole(kGroup) ? UnpackedFormat::q4_table : whole(kGroup / 2) ? UnpackedFormat::q8 : UnpackedFormat::f32;
   if ((is_reordered && !may_reorder) || matrix.columns % kGroup != 0) return UnpackedFormat::f32;
   if (matrix.bits == 4 && whole(kGroup)) return UnpackedFormat::q4;
   return whole(kGroup / 2) ? UnpackedFormat::q8 : UnpackedFormat::f32;
@@ -128,9 +116,12 @@ Result<void> QuantisedRows::read_scales(std::uint64_t rows, const ReadTensor& re
   }
   std::vector<std::byte> bytes(part.size());
   if (auto done = read(part, bytes); !done) return done;
+  float divisor = 1.0F;
+  if (!matrix_.scale_divisor.empty())
+    if (auto done = read(matrix_.scale_divisor, std::as_writable_bytes(std::span(&divisor, 1))); !done) return done;
   scales_.resize(bytes.size() / size);
   for (std::size_t i = 0; i < scales_.size(); ++i) {
-    scales_[i] = scale_at(matrix_.scale_type, bytes, i);
+    scales_[i] = scale_at(matrix_.scale_type, bytes, i) / divisor;
     if (std::isfinite(scales_[i])) continue;
     return fail(ErrorCode::corrupt, matrix_.scales_name, fmt::format("scale {} is {}, which scales nothing", scales_first_ + i, scales_[i]),
                 kAgain);
@@ -261,10 +252,13 @@ void QuantisedRows::q8(std::uint64_t row, const Q8Row& out) const {
   row += first_row_;
   codes_of(row, out.codes);
   put_in_order(out.codes);
+  const bool is_fp4 = matrix_.encoding == WeightEncoding::fp4;
+  for (std::uint8_t& code : out.codes) code = is_fp4 ? kTwiceE2m1[code] : code;
   for (std::size_t i = 0; i < out.scales.size(); ++i) {
     const std::uint64_t group = i * (kGroup / 2) / matrix_.group;
-    out.scales[i] = scale(row, group);
+    out.scales[i] = scale(row, group) * (is_fp4 ? 0.5F : 1.0F);
     out.minimums[i] = 0.0F;
+    if (is_fp4) continue;
     const std::uint32_t zero_point = zero(row, group);
     if (matrix_.bits == 8)
       out.minimums[i] = static_cast<float>(128 - static_cast<int>(zero_point)) * out.scales[i];

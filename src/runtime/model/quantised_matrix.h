@@ -25,7 +25,7 @@ enum class WeightEncoding : std::uint8_t {
   fp4,            // e2m1 [rows][columns / 2], the first column of two in the low half-byte
 };
 
-enum class ScaleType : std::uint8_t { f32, f16, bf16, e8m0 };
+enum class ScaleType : std::uint8_t { f32, f16, bf16, e8m0, e4m3 };
 
 // Where zero points lie. Those of groups of a row share words, or those of rows do.
 enum class ZeroEncoding : std::uint8_t {
@@ -51,6 +51,7 @@ struct QuantisedMatrix {
   bool has_zero_points = false;  // others than the middle of the range, as far as the config tells
   bool is_reordered = false;     // as far as the headers tell
   std::span<const std::byte> codes, scales, zeros;
+  std::span<const std::byte> scale_divisor;  // one f32 for all scales; empty: 1
   std::span<const std::byte> column_groups;  // int32 [columns]; empty: in order
   std::string codes_name, scales_name, zeros_name, column_groups_name;
 

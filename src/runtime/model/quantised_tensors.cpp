@@ -59,6 +59,10 @@ class Assembler {
   }
 
   Result<QuantisedMatrix> run() {
+    if (scheme_.method == CheckpointMethod::mxfp4) {
+      if (auto done = stacked_fp4(); !done) return std::unexpected(std::move(done.error()));
+      return std::move(matrix_);
+    }
     const auto assemble = scheme_.method == CheckpointMethod::gptq || scheme_.method == CheckpointMethod::awq ? &Assembler::words_by_columns
                           : find("weight_packed") != nullptr                                                  ? &Assembler::words_by_rows
                                                                                                               : &Assembler::bytes_by_rows;
@@ -75,7 +79,8 @@ class Assembler {
   }
   Result<const SafetensorsTensor*> need(std::string_view part) const {
     if (const SafetensorsTensor* tensor = find(part)) return tensor;
-    return fail(ErrorCode::corrupt, fmt::format("{}.{}", matrix_.name, part), "the model has no such tensor", kAgain);
+    const char joint = scheme_.method == CheckpointMethod::mxfp4 ? '_' : '.';
+    return fail(ErrorCode::corrupt, fmt::format("{}{}{}", matrix_.name, joint, part), "the model has no such tensor", kAgain);
   }
 
   void take_codes(const SafetensorsTensor& tensor) {
@@ -144,7 +149,58 @@ class Assembler {
     return is_awq ? Result<void>{} : take_column_groups("g_idx");
   }
 
+  // MXFP4 and NVFP4: two codes to a byte, and scales of eight bits.
+  Result<void> fp4_by_rows(const SafetensorsTensor& codes, const SafetensorsTensor& scales) {
+    const std::vector<std::uint64_t>& shape = codes.shape;
+    if (shape.size() != 2 || shape[1] > kMostColumns) return wrong_shape(codes, "two dimensions");
+    if (auto sound = check_dtype(scales, {"U8", "F8_E8M0", "F8_E4M3"}); !sound) return sound;
+    matrix_.encoding = WeightEncoding::fp4;
+    matrix_.bits = 4;
+    matrix_.rows = shape[0];
+    matrix_.columns = 2 * shape[1];
+    take_codes(codes);
+    const bool is_nv = scales.dtype == "F8_E4M3";
+    if (auto sound = set_group(is_nv ? 16 : 32); !sound) return sound;
+    if (auto sound = check_shape(scales, {matrix_.rows, matrix_.num_groups()}); !sound) return sound;
+    matrix_.scale_type = is_nv ? ScaleType::e4m3 : ScaleType::e8m0;
+    matrix_.scales = scales.data;
+    matrix_.scales_name = scales.name;
+    if (!is_nv) return check_described(true);
+    const auto divisor = need("weight_global_scale");
+    if (!divisor) return std::unexpected(divisor.error());
+    if (auto sound = check_dtype(**divisor, {"F32"}); !sound) return sound;
+    if (auto sound = check_shape(**divisor, {1}); !sound) return sound;
+    matrix_.scale_divisor = (*divisor)->data;
+    return check_described(true);
+  }
+
+  // gpt-oss: the matrices of all experts below one another, [expert][rows][columns / 32][16] and their scales.
+  Result<void> stacked_fp4() {
+    const auto codes = need("blocks"), scales = need("scales");
+    for (const auto* tensor : {&codes, &scales})
+      if (!*tensor) return std::unexpected(tensor->error());
+    for (const auto* tensor : {&codes, &scales})
+      if (auto sound = check_dtype(***tensor, {"U8"}); !sound) return sound;
+    const std::vector<std::uint64_t>& shape = (*codes)->shape;
+    if (shape.size() != 4 || shape[3] != 16 || (*codes)->data.empty()) return wrong_shape(**codes, "[experts, rows, groups, 16]");
+    if (auto sound = check_shape(**scales, {shape[0], shape[1], shape[2]}); !sound) return sound;
+    matrix_.encoding = WeightEncoding::fp4;
+    matrix_.bits = 4;
+    matrix_.rows = shape[0] * shape[1];
+    matrix_.columns = 32 * shape[2];
+    matrix_.group = 32;
+    matrix_.scale_type = ScaleType::e8m0;
+    matrix_.scales = (*scales)->data;
+    matrix_.scales_name = (*scales)->name;
+    take_codes(**codes);
+    return {};
+  }
+
   Result<void> words_by_rows() {
+    if (const SafetensorsTensor* codes = find("weight_packed"); codes->dtype == "U8") {
+      const auto scales = need("weight_scale");
+      return scales ? fp4_by_rows(*codes, **scales) : std::unexpected(scales.error());
+    }
     const auto codes = need("weight_packed"), scales = need("weight_scale"), shape = need("weight_shape");
     for (const auto* tensor : {&codes, &scales, &shape})
       if (!*tensor) return std::unexpected(tensor->error());
@@ -267,17 +323,19 @@ class Assembler {
 };
 
 constexpr std::array<std::string_view, 4> kByColumns{"qweight", "qzeros", "scales", "g_idx"};
-constexpr std::array<std::string_view, 6> kByRows{"weight_packed", "weight_scale", "weight_zero_point",
+constexpr std::array<std::string_view, 7> kByRows{"weight_packed", "weight_scale", "weight_zero_point", "weight_global_scale",
                                                   "weight_shape",  "weight_g_idx", "weight_scale_inv"};
 // Of activations, keys and values.
-constexpr std::array<std::string_view, 8> kLeftOut{"input_scale",    "input_zero_point", "output_scale", "output_zero_point",
-                                                   "input_scale_ub", "q_scale",          "k_scale",      "v_scale"};
+constexpr std::array<std::string_view, 9> kLeftOut{
+    "input_global_scale", "input_scale", "input_zero_point", "output_scale", "output_zero_point",
+    "input_scale_ub",     "q_scale",     "k_scale",          "v_scale"};
 
 bool is_one_of(std::string_view part, std::span<const std::string_view> names) {
   return std::ranges::find(names, part) != names.end();
 }
 
 bool is_part(const CheckpointScheme& scheme, const SafetensorsTensor& tensor, std::string_view part) {
+  if (scheme.method == CheckpointMethod::mxfp4) return tensor.dtype == "U8" && (part == "blocks" || part == "scales");
   if (scheme.method == CheckpointMethod::gptq || scheme.method == CheckpointMethod::awq) return is_one_of(part, kByColumns);
   return is_one_of(part, kByRows) || (part == "weight" && (tensor.dtype == "I8" || tensor.dtype.starts_with("F8_")));
 }
@@ -293,8 +351,8 @@ Result<TensorView> plain_view(const SafetensorsTensor& tensor) {
                     .data = tensor.data};
 }
 
-TensorView quantised_view(QuantisedMatrix matrix) {
-  TensorView view{.name = matrix.name + ".weight", .num_dims = 2, .rows = matrix.rows, .columns = matrix.columns, .data = matrix.codes};
+TensorView quantised_view(QuantisedMatrix matrix, const char* end) {
+  TensorView view{.name = matrix.name + end, .num_dims = 2, .rows = matrix.rows, .columns = matrix.columns, .data = matrix.codes};
   view.quantised = std::make_shared<const QuantisedMatrix>(std::move(matrix));
   return view;
 }
@@ -308,7 +366,7 @@ Result<std::vector<TensorView>> assemble_tensors(const CheckpointScheme& scheme,
   const bool is_plain = scheme.method == CheckpointMethod::none;
   for (const SafetensorsTensor* tensor : tensors) {
     const std::string_view name = tensor->name;
-    const std::size_t dot = name.rfind('.');
+    const std::size_t dot = name.rfind(scheme.method == CheckpointMethod::mxfp4 ? '_' : '.');
     const std::string_view part = dot == name.npos ? name : name.substr(dot + 1);
     if (is_plain && (part == "qweight" || part == "weight_packed"))
       return fail(ErrorCode::unsupported, "config.json: quantization_config",
@@ -326,7 +384,7 @@ Result<std::vector<TensorView>> assemble_tensors(const CheckpointScheme& scheme,
   for (const auto& [name, parts] : modules) {
     auto matrix = Assembler(scheme, name, parts, read).run();
     if (!matrix) return std::unexpected(std::move(matrix.error()));
-    views.push_back(quantised_view(std::move(*matrix)));
+    views.push_back(quantised_view(std::move(*matrix), scheme.method == CheckpointMethod::mxfp4 ? "" : ".weight"));
   }
   return views;
 }

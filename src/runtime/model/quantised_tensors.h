@@ -10,9 +10,10 @@
 
 namespace quire {
 
-// Every tensor, in any order; a quantised matrix goes by the name of its weight. Left out: scales of activations and of keys and values,
-// which are served as they are. `read` is for shapes that are kept as tensors. Errors: `corrupt` or `unsupported`, naming the tensor: one
-// that is missing, of another shape than the others, or of a kind that the scheme does not describe.
+// Every tensor, in any order; a quantised matrix goes by the name of its weight, which for gpt-oss's experts ends without ".weight". Left
+// out: scales of activations and of keys and values, which are served as they are. `read` is for shapes that are kept as tensors. Errors:
+// `corrupt` or `unsupported`, naming the tensor: one that is missing, of another shape than the others, or of a kind that the scheme does
+// not describe.
 Result<std::vector<TensorView>> assemble_tensors(const CheckpointScheme& scheme, std::span<const SafetensorsTensor* const> tensors,
                                                  const ReadTensor& read);
 

@@ -29,8 +29,8 @@ struct PackTask {
   TensorView source;
   PackedMatrix* matrix = nullptr;  // one of the two
   std::vector<float>* vector = nullptr;
-  bool may_reorder = false;                     // its product brings inputs in the order of its columns
-  std::optional<Turned> turned = std::nullopt;  // none: all of it, as it lies
+  bool may_reorder = false;  // its product brings inputs in the order of its columns
+  Picked picked = {};
 };
 
 struct StackedPart {
@@ -85,14 +85,19 @@ class TaskCollector {
       tasks_.push_back({std::move(own), part.matrix, nullptr, may_reorder});
     }
   }
-  // Of several, one below the other, each turned: parts[i] are the matrices of the i-th, whose outputs take turns in the file's columns.
+  // Of several, one below the other, each turned, whose outputs take turns in the file's columns: parts[i] are the matrices of the i-th.
+  // What is quantised is not turned, and has them in its rows.
   void turned(TensorRole role, std::uint32_t layer, std::uint32_t inputs, std::uint32_t outputs,
               std::span<const std::vector<PackedMatrix*>> parts) {
     const auto step = static_cast<std::uint32_t>(parts.front().size());
-    auto view = take(role, layer, 2, std::uint64_t{inputs} * parts.size(), step * outputs);
+    const auto found = unused_.find(file_.name_of(role, layer));
+    const bool in_rows = found != unused_.end() && found->second.quantised != nullptr;
+    auto view = in_rows ? take(role, layer, 2, std::uint64_t{step} * outputs * parts.size(), inputs)
+                        : take(role, layer, 2, std::uint64_t{inputs} * parts.size(), step * outputs);
     if (!view) return;
     for_slices(*view, parts.size(), [&](TensorView slice, std::size_t i) {
-      for (std::uint32_t first = 0; first < step; ++first) tasks_.push_back({slice, parts[i][first], nullptr, false, Turned{first, step}});
+      for (std::uint32_t first = 0; first < step; ++first)
+        tasks_.push_back({slice, parts[i][first], nullptr, false, Picked{first, step, !in_rows}});
     });
   }
   // Vectors that the file keeps as the rows of one matrix, or as the elements of its rows in turns.
@@ -101,7 +106,7 @@ class TaskCollector {
     auto view = take(role, layer, 2, parts.size(), step * size);
     if (!view) return;
     for_slices(*view, parts.size(), [&](TensorView slice, std::size_t i) {
-      for (std::uint32_t first = 0; first < step; ++first) tasks_.push_back({slice, nullptr, parts[i][first], false, Turned{first, step}});
+      for (std::uint32_t first = 0; first < step; ++first) tasks_.push_back({slice, nullptr, parts[i][first], false, Picked{first, step}});
     });
   }
   // For each head rows that are turned, above rows as they lie.
@@ -117,7 +122,7 @@ class TaskCollector {
       below.rows = num_plain;
       below.data = below.data.subspan(num_turned * row_size);
       below.first_row += num_turned;
-      tasks_.push_back({std::move(above), &turned[head], nullptr, false, Turned{}});
+      tasks_.push_back({std::move(above), &turned[head], nullptr, false, Picked{.turned = true}});
       tasks_.push_back({std::move(below), &plain[head], nullptr});
     });
   }
@@ -375,12 +380,6 @@ Result<std::vector<PackTask>> collect(const ModelFile& file, DecoderWeights& out
   return collector.finish();
 }
 
-Result<void> run(const ModelFile& file, const PackTask& task) {
-  if (task.vector != nullptr) return pack_vector(file, task.source, task.turned.value_or(Turned{}), *task.vector);
-  if (task.turned) return pack_turned(file, task.source, *task.turned, *task.matrix);
-  return pack_matrix(file, task.source, task.may_reorder, *task.matrix);
-}
-
 Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, ThreadPool& pool, void (*progress)(double)) {
   // The largest first, so that no thread starts one when the others have finished.
   std::ranges::sort(tasks, std::ranges::greater{}, [](const PackTask& task) { return task.source.data.size(); });
@@ -394,7 +393,8 @@ Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, Thre
   pool.parallel_for(static_cast<std::uint32_t>(tasks.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::uint32_t i = begin; i < end && !failed; ++i) {
       const PackTask& task = tasks[i];
-      auto packed = run(file, task);
+      auto packed = task.vector != nullptr ? pack_vector(file, task.source, task.picked, *task.vector)
+                                           : pack_matrix(file, task.source, task.picked, task.may_reorder, *task.matrix);
       if (!packed) {
         const std::lock_guard lock(mutex);
         failed = true;

@@ -12,6 +12,7 @@
 #include "runtime/model/adapter.h"
 #include "runtime/model/logit_record.h"
 #include "runtime/model/model_file.h"
+#include "runtime/model/quantised_tensors.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_adapter.h"
 
@@ -91,6 +92,8 @@ TEST_F(QuantisedFolders, InspectTellsHowTheyAreHeld) {
       {"packed4_row", "4 bits", 14, "compressed-tensors, 4 bits", "INT4 14"},
       {"w8a8_row", "8 bits", 14, "compressed-tensors, 8 bits", "INT8 14"},
       {"fp8_blocks", "bf16", 16, "fp8, floats of 8 bits", "FP8 14"},
+      {"nvfp4", "8 bits", 14, "compressed-tensors, floats of 4 bits in groups of 16", "FP4 14"},
+      {"mxfp4", "4 bits", 14, "compressed-tensors, floats of 4 bits in groups of 32", "FP4 14"},
       {"gptq4_experts", "4 bits", 32, "GPTQ, 4 bits in groups of 32", "INT4 32"},
       {"gptq4_experts_order", "f32", 24, "GPTQ, 4 bits in groups of 32, ordered by activations", "INT4 32"},
   };
@@ -295,9 +298,44 @@ TEST_F(QuantisedFolders, NameTheTensorThatIsBroken) {
   expect("packed4_128", "weight_scale", broken("weight_scale", 100, "\x80\x7F"));
   expect("fp8_blocks", "weight_scale_inv", broken("weight_scale_inv", 4, std::string("\x00\x00\xC0\x7F", 4)));
   expect("fp8_row", "weight", broken("weight", 1000, "\x7F"));
+  expect("mxfp4", "weight_scale", broken("weight_scale", 9, "\xFF"));
+  expect("nvfp4", "weight_scale", broken("weight_scale", 9, "\x7F"));
+  expect("nvfp4", "weight_scale", broken("weight_global_scale", 0, std::string(4, '\0')));
+  expect("nvfp4", "weight_global_scale", without("weight_global_scale"));
   // Floats where whole numbers belong.
   const Error error = load_changed("gptq4_128", [](Tensors& t) { part(t, "qweight").dtype = "F32"; });
   EXPECT_EQ(error.field, field("qweight"));
+}
+
+// gpt-oss keeps the experts of a layer in one tensor, each group's bytes apart.
+TEST_F(QuantisedFolders, StackedExpertsAreReadFromBlocks) {
+  const std::vector<std::byte> blocks(3 * 4 * 2 * 16, std::byte{0x2F});
+  std::vector<std::byte> scales(3 * 4 * 2, std::byte{127});
+  scales[2 * 7] = std::byte{130};
+  const std::vector<SafetensorsTensor> tensors{{"layer.gate_up_proj_blocks", "U8", {3, 4, 2, 16}, blocks},
+                                               {"layer.gate_up_proj_scales", "U8", {3, 4, 2}, scales}};
+  const auto copy = [](std::span<const std::byte> part, std::span<std::byte> out) -> Result<void> {
+    std::ranges::copy(part, out.begin());
+    return {};
+  };
+  const CheckpointScheme scheme{.method = CheckpointMethod::mxfp4, .weights = {{.bits = 4, .is_float = true, .group = 32}}};
+  const auto views = assemble_tensors(scheme, std::vector{&tensors[0], &tensors[1]}, copy);
+  ASSERT_TRUE(views) << views.error().to_string();
+  ASSERT_EQ(views->size(), 1U);
+  EXPECT_EQ(views->front().name, "layer.gate_up_proj");
+  EXPECT_EQ(views->front().rows, 12U);
+  const auto rows = QuantisedRows::open(*views->front().quantised, 4, 4, false, copy);
+  ASSERT_TRUE(rows) << rows.error().to_string();
+  ASSERT_EQ(rows->format(), UnpackedFormat::q4_table);
+  std::vector<std::uint8_t> codes(64);
+  std::vector<float> row_scales(2), minimums(2);
+  rows->q4(3, {codes, row_scales, minimums});
+  EXPECT_EQ(row_scales, (std::vector<float>{4.0F, 0.5F}));
+  EXPECT_EQ(rows->table()[codes[0]], 128 - 12);  // -6, doubled
+  EXPECT_EQ(rows->table()[codes[1]], 128 + 2);
+  const auto alone = assemble_tensors(scheme, std::vector{&tensors[0]}, copy);
+  ASSERT_FALSE(alone);
+  EXPECT_EQ(alone.error().field, "layer.gate_up_proj_scales");
 }
 
 // A matrix that the scheme leaves out is asked for as it is; one that the model has not is refused, as in any folder.

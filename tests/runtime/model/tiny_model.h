@@ -87,10 +87,28 @@ void add_latents(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add, 
   }
 }
 
-// Every tensor of the decoder, all matrices of one kind.
-inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::string_view kind) {
+// gpt-oss as it is published: the blocks of a stack of matrices, and the scale of each, from one draw of 17 bytes for a block.
+inline void add_blocks(const std::string& name, std::uint64_t experts, std::uint64_t inputs, std::uint64_t outputs,
+                       std::vector<Tensor>& out) {
+  const Tensor drawn = make_tensor(name, GgmlType::mxfp4, {experts, outputs, inputs});
+  Tensor blocks{name + "_blocks", GgmlType::f32, {experts, outputs, inputs / 32, 16}, {}, "U8"};
+  Tensor scales{name + "_scales", GgmlType::f32, {experts, outputs, inputs / 32}, {}, "U8"};
+  for (std::size_t at = 0; at < drawn.bytes.size(); at += 17) {
+    scales.bytes += drawn.bytes[at];
+    blocks.bytes += drawn.bytes.substr(at + 1, 16);
+  }
+  out.push_back(std::move(blocks));
+  out.push_back(std::move(scales));
+}
+
+// Every tensor of the decoder, all matrices of one kind; "MXFP4" of a folder are experts alone.
+inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::string_view kind_of_experts) {
   std::vector<Tensor> out;
+  const bool has_blocks = !gguf && kind_of_experts == "MXFP4";
+  const std::string_view kind = has_blocks ? "BF16" : kind_of_experts;
   const auto tensor = [&](TensorRole role, std::uint32_t layer, std::vector<std::uint64_t> shape, std::uint32_t expert = 0) {
+    if (has_blocks && (role == TensorRole::turned_gate_up || role == TensorRole::turned_down))
+      return add_blocks(hf_tensor_name(role, layer), shape[0], shape[1], shape[2], out);
     const GgmlType type = matrix_type(kind, gguf_tensor_name(role, layer));
     out.push_back(make_tensor(gguf ? gguf_tensor_name(role, layer) : hf_tensor_name(role, layer, expert), type, std::move(shape)));
   };

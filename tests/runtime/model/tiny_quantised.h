@@ -80,6 +80,7 @@ inline Tensor quantised_part(const std::string& module, const boost::json::value
     if (kind == "constant") append(tensor.bytes, spec.at("word").to_number<std::uint32_t>());
     if (kind == "words") append(tensor.bytes, static_cast<std::uint32_t>(word >> 32));
     if (kind == "bytes" || kind == "e4m3") append(tensor.bytes, byte);
+    if (kind == "powers") append(tensor.bytes, static_cast<std::uint8_t>((word >> 62) + 119));
     if (kind == "small") append(tensor.bytes, static_cast<std::uint8_t>((word >> 60) - 8));
     if (kind == "scale") append_scale(tensor.bytes, tensor.dtype, word, spec.at("exponent").to_number<int>());
   }
