@@ -45,6 +45,9 @@ struct TokenizerSpec {
   std::string unsupported;               // why, when algorithm is unsupported
 };
 
+// What a layer knows of earlier tokens: their keys and values, a state that each token changes, or both side by side.
+enum class LayerMemory : std::uint8_t { attention, state, both };
+
 struct ModelInfo {
   std::string name;
   std::string architecture;  // "llama", "qwen2", "qwen3", ...
@@ -57,13 +60,19 @@ struct ModelInfo {
   std::uint32_t vocab_size = 0;
   std::uint32_t context_length = 0;            // tokens
   std::vector<std::uint32_t> sliding_windows;  // tokens, by layer, the current one among them; 0: none; empty: no layer has one
-  std::uint32_t num_experts = 0;               // of a mixture, in each layer that has any; 0: none
+  std::vector<LayerMemory> layer_memories;     // by layer; empty: keys and values in all
+  // Of a layer with a state: "short_conv", ..., and the shapes of its parts, which are f32. Empty: no layer has one.
+  std::string state_kind;
+  std::vector<std::vector<std::uint64_t>> state_shapes;
+  std::uint32_t num_experts = 0;  // of a mixture, in each layer that has any; 0: none
   std::uint32_t experts_per_token = 0;
   std::uint64_t num_parameters = 0;
   std::uint64_t num_used_parameters = 0;  // by one token: without the experts that it does not go through
   std::uint64_t weight_bytes = 0;         // in memory, unpacked into kernel formats
   std::shared_ptr<const TokenizerSpec> tokenizer = std::make_shared<TokenizerSpec>();  // never null; every copy of this shares it
   PoolingInfo pooling{};
+
+  [[nodiscard]] bool has_states() const { return !state_shapes.empty(); }
 };
 
 }  // namespace quire

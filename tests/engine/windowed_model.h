@@ -47,4 +47,25 @@ inline void write_mixture_weights(const std::string& path) {
   write_hf_folder(path, json, make_tensors(config, false, "BF16"));
 }
 
+// Those of a hybrid: two layers that attend, and four with short convolutions.
+inline void write_lfm2_weights(const std::string& path) {
+  ModelConfig config = small_lfm2();
+  config.num_layers = 6;
+  constexpr auto kState = LayerMemory::state, kAttention = LayerMemory::attention;
+  config.layer_memories = {kState, kState, kAttention, kState, kAttention, kState};
+  boost::json::array types;
+  for (const LayerMemory memory : config.layer_memories) types.emplace_back(memory == kState ? "conv" : "full_attention");
+  const boost::json::object json{{"model_type", "lfm2"},
+                                 {"vocab_size", config.vocab_size},
+                                 {"hidden_size", config.hidden_size},
+                                 {"intermediate_size", config.intermediate_size},
+                                 {"block_auto_adjust_ff_dim", false},
+                                 {"num_hidden_layers", config.num_layers},
+                                 {"num_attention_heads", config.num_heads},
+                                 {"num_key_value_heads", config.num_kv_heads},
+                                 {"layer_types", types},
+                                 {"max_position_embeddings", 512}};
+  write_hf_folder(path, json, make_tensors(config, false, "BF16"));
+}
+
 }  // namespace quire::tiny

@@ -20,6 +20,8 @@ constexpr Kernels kReference = {
     .silu_mul = reference::silu_mul,
     .gelu_mul = reference::gelu_mul,
     .soft_cap = reference::soft_cap,
+    .causal_conv = reference::causal_conv,
+    .multiply = portable::multiply,
     .add = portable::add,
     .scale = portable::scale,
 };

@@ -14,6 +14,7 @@
 #include "runtime/kernel/elementwise.h"
 #include "runtime/kernel/matmul.h"
 #include "runtime/kernel/pack.h"
+#include "runtime/kernel/state.h"
 
 namespace quire {
 
@@ -63,6 +64,11 @@ struct Kernels {
   // x = cap * tanh(x / cap), NaN where x is infinite.
   void (*soft_cap)(float* x, float cap, std::uint32_t n) = nullptr;
 
+  // Channels [begin, end) of a run. The channels may be shared out in any way: the bits stay the same.
+  void (*causal_conv)(const ConvRun& run, std::uint32_t begin, std::uint32_t end) = nullptr;
+
+  // x *= y.
+  void (*multiply)(float* x, const float* y, std::uint32_t n) = nullptr;
   // x += y: residuals and biases.
   void (*add)(float* x, const float* y, std::uint32_t n) = nullptr;
   // x *= factor; a factor of 1 leaves x untouched.

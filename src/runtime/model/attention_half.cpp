@@ -15,7 +15,7 @@ class PagedAttention final : public AttentionHalf {
  public:
   PagedAttention(const LayerConfig& config, const LayerWeights& weights) : config_(config), weights_(weights) {}
 
-  void write_kv(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const override {
+  void write_kv(Pass& pass, const LayerCache& cache) const override {
     float* q = pass.workspace.qkv;
     float* k = q + config_.q_size();
     float* v = k + config_.kv_size();
@@ -29,13 +29,13 @@ class PagedAttention final : public AttentionHalf {
       adapted.add(begin, end);
       for (std::uint32_t row = begin; row < end; ++row) finish_row(pass, row);
       const std::size_t at = begin * stride;
-      pass.kernels.write_kv(kv, k + at, v + at, stride, {group.kv_slots + begin, end - begin});
+      pass.kernels.write_kv(cache.kv, k + at, v + at, stride, {cache.attention->kv_slots + begin, end - begin});
     });
   }
 
-  void attend(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const override {
-    const Activations x = pass.activations(pass.workspace.attention, pass.rows, config_.q_size(), pass.workspace.inner_codes);
-    run_items(pass, kv, group, x);
+  void attend(Pass& pass, const LayerCache& cache) const override {
+    const Activations x = pass.activations(pass.workspace.mixed, pass.rows, config_.q_size(), pass.workspace.inner_codes);
+    run_items(pass, cache.kv, *cache.attention, x);
     const std::array products{Product{&weights_.attn_output.matrix, pass.workspace.input, config_.hidden_size, &LayerAdapter::attn_output}};
     pass.multiply(products, x);
     const AdaptedProducts adapted(pass, products, 0, pass.rows);

@@ -10,6 +10,7 @@
 #include "format/quote.h"
 #include "runtime/model/config_fields.h"
 #include "runtime/model/config_layers.h"
+#include "runtime/model/config_states.h"
 #include "runtime/model/model_config.h"
 
 namespace quire {
@@ -30,15 +31,15 @@ constexpr std::array kArchitectures{
     Architecture{"olmo2", RopeStyle::half_split},       Architecture{"gemma2", RopeStyle::half_split},
     Architecture{"gemma3", RopeStyle::half_split},      Architecture{"qwen2moe", RopeStyle::half_split},
     Architecture{"qwen3moe", RopeStyle::half_split},    Architecture{"olmoe", RopeStyle::half_split},
-    Architecture{"granitemoe", RopeStyle::interleaved},
+    Architecture{"granitemoe", RopeStyle::interleaved}, Architecture{"lfm2", RopeStyle::half_split},
 };
 
-void read_shape(Fields& fields, ModelConfig& config) {
+void read_shape(const GgufFile& file, Fields& fields, ModelConfig& config) {
   config.num_layers = fields.need<std::uint32_t>("block_count");
   config.hidden_size = fields.need<std::uint32_t>("embedding_length");
   config.intermediate_size = fields.need<std::uint32_t>("feed_forward_length");
   config.num_heads = fields.need<std::uint32_t>("attention.head_count");
-  config.num_kv_heads = fields.get_or<std::uint32_t>("attention.head_count_kv", config.num_heads);
+  read_kv_heads(file, fields, config);
   config.context_length = fields.need<std::uint32_t>("context_length");
   config.norm_epsilon = fields.need<float>("attention.layer_norm_rms_epsilon");
   const std::uint32_t even_share = config.num_heads == 0 ? 0 : config.hidden_size / config.num_heads;
@@ -153,22 +154,26 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
     return fail(
         ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
         "use a model of the families llama (with SmolLM2, Mistral and Mixtral), qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 "
-        "or gemma3, or a mixture of experts of qwen2moe, qwen3moe, olmoe or granitemoe");
+        "gemma3, a mixture of experts of qwen2moe, qwen3moe, olmoe or granitemoe, or a hybrid of lfm2");
   }
   config.rope_style = known->rope_style;
   Fields fields(file, config.architecture + ".");
-  read_shape(fields, config);
+  read_shape(file, fields, config);
   read_rope(fields, config);
   read_longrope(file, fields, config);
   if (config.architecture.starts_with("granite")) read_granite(fields, config);
   read_experts(file, fields, config);
   if (config.architecture == "smollm3") config.still_layer_interval = 4;
   if (config.architecture.starts_with("gemma")) read_gemma_keys(fields, config);
-  read_windows(file, fields, config);
+  if (!may_have_states(config.architecture)) read_windows(file, fields, config);
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (file.find_tensor("token_embd.weight") == nullptr)
     return fail(ErrorCode::corrupt, "token_embd.weight", "the file has no such tensor", "use a file with weights, not a vocabulary alone");
   read_switches(file, config);
+  if (may_have_states(config.architecture)) {
+    read_states(file, fields, config);
+    if (const auto& error = fields.error()) return std::unexpected(*error);
+  }
   if (auto error = config.check()) return std::unexpected(std::move(*error));
   return config;
 }

@@ -10,6 +10,7 @@
 #include "format/quote.h"
 #include "runtime/model/config_fields.h"
 #include "runtime/model/config_layers.h"
+#include "runtime/model/config_states.h"
 #include "runtime/model/model_config.h"
 
 namespace quire {
@@ -41,6 +42,7 @@ constexpr std::array kArchitectures{
     Architecture{.name = "qwen3_moe", .attention_bias = true},
     Architecture{.name = "olmoe", .norm_epsilon = 1e-5F, .attention_bias = true},
     Architecture{.name = "granitemoe", .attention_bias = true},
+    Architecture{.name = "lfm2", .norm_epsilon = 1e-5F, .rope_theta = 1000000.0, .tied_embeddings = true},
     Architecture{.name = "gemma2", .tied_embeddings = true, .attention_bias = true},
     Architecture{.name = "gemma3", .rope_theta = 1000000.0, .tied_embeddings = true, .attention_bias = true},
 };
@@ -57,7 +59,9 @@ std::uint32_t usual_head_dim(std::string_view architecture, std::uint32_t even_s
 void read_shape(Fields& fields, const Architecture& architecture, ModelConfig& config) {
   config.num_layers = fields.need<std::uint32_t>("num_hidden_layers");
   config.hidden_size = fields.need<std::uint32_t>("hidden_size");
-  config.intermediate_size = fields.need<std::uint32_t>("intermediate_size");
+  // LFM2 has a name of its own for it.
+  const auto own_width = config.architecture == "lfm2" ? fields.get_optional<std::uint32_t>("block_ff_dim") : std::nullopt;
+  config.intermediate_size = own_width ? *own_width : fields.need<std::uint32_t>("intermediate_size");
   config.num_heads = fields.need<std::uint32_t>("num_attention_heads");
   config.num_kv_heads = fields.get_or<std::uint32_t>("num_key_value_heads", config.num_heads);
   config.vocab_size = fields.need<std::uint32_t>("vocab_size");
@@ -273,7 +277,7 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   if (known == kArchitectures.end()) {
     return fail(ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
                 "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 or "
-                "gemma3_text, or a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe or granitemoe");
+                "gemma3_text, a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe or granitemoe, or a hybrid of lfm2");
   }
   if (json.find("quantization_config")) {
     return fail(ErrorCode::unsupported, "config.json: quantization_config", "quantised safetensors are not implemented",
@@ -287,7 +291,10 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   if (is_mixture(config.architecture)) read_experts(json, fields, config);
   if (config.architecture == "smollm3") read_still_layers(json, fields, config);
   if (config.architecture.starts_with("gemma")) read_gemma(json, fields, config);
-  read_windows(json, fields, config);
+  if (may_have_states(config.architecture))
+    read_states(json, fields, config);
+  else
+    read_windows(json, fields, config);
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (auto error = config.check()) return std::unexpected(std::move(*error));
   return config;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -26,10 +27,29 @@ PagedKvLayer kv_layer(const KvCache& cache, std::uint32_t layer) {
           .token_stride = layout.token_stride};
 }
 
+LayerCache layer_cache(const KvCache& cache, const Workspace& workspace, LayerMemory memory, std::uint32_t layer) {
+  LayerCache found;
+  const std::vector<KvLayerLayout>& layers = cache.layout().layers;
+  if (memory == LayerMemory::attention) {
+    found.kv = kv_layer(cache, layer);
+    found.attention = &workspace.groups[layers[layer].group];
+  } else {
+    found.states = {cache.states(layer), layers[layer].block_stride};
+    found.recurrence = &workspace.groups[layers[layer].group];
+  }
+  return found;
+}
+
 // A cache that was laid out for another model would be read as nonsense, so it is looked at before every pass: a few compares per layer.
 void check_cache(const ModelConfig& config, const KvLayout& layout) {
   for (std::uint32_t i = 0; i < config.num_layers; ++i) {
     const KvLayerLayout& layer = layout.layers[i];
+    if (config.layer(i).memory == LayerMemory::state) {
+      std::uint64_t floats = 0;
+      for (const auto& shape : config.state_shapes()) floats += shape[0] * shape[1];
+      QUIRE_CHECK(layer.state_bytes == floats * sizeof(float), "a KV cache of other states");
+      continue;
+    }
     QUIRE_CHECK(layer.num_kv_heads == config.num_kv_heads && layer.head_dim == config.head_dim, "a KV cache of another model");
     QUIRE_CHECK(layout.groups[layer.group].sliding_window() == config.layer(i).window, "a KV cache of other windows");
   }
@@ -43,6 +63,7 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const Kernel
       weights_(std::move(weights)),
       pass_(config, kernels, mode, limits, pool),
       layers_(make_layers(config, weights_)),
+      memories_(config.layer_memories.empty() ? std::vector(config.num_layers, LayerMemory::attention) : config.layer_memories),
       logit_norm_(weights_.output_norm),
       frequencies_(config.rope_frequencies()),
       window_frequencies_(config.window_rope_frequencies()) {
@@ -61,15 +82,17 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
   lay_out(pass_, input, cache.layout(), tables);
   embed(input);
   for (std::uint32_t i = 0; i < layers_.size(); ++i) {
-    const PagedKvLayer kv = kv_layer(cache, i);
+    const LayerCache kept = layer_cache(cache, pass_.workspace, memories_[i], i);
     pass_.layer = i;
-    const std::uint32_t group = cache.layout().layers[i].group;
     if (hooks != nullptr) hooks->before_attention(i);
-    layers_[i].attention->write_kv(pass_, kv, pass_.workspace.groups[group]);
+    layers_[i].attention->write_kv(pass_, kept);
     if (hooks != nullptr) hooks->after_kv_write(i);
-    if (i + 1 == layers_.size()) keep_output_rows(pass_, input, tables, group);
+    if (i + 1 == layers_.size()) {
+      const bool attends = memories_[i] != LayerMemory::state;
+      keep_output_rows(pass_, input, tables, attends ? std::optional(cache.layout().layers[i].group) : std::nullopt);
+    }
     if (pass_.rows == 0) return;
-    layers_[i].attention->attend(pass_, kv, pass_.workspace.groups[group]);
+    layers_[i].attention->attend(pass_, kept);
     layers_[i].feed_forward->run(pass_);
   }
   if (!output.hidden.empty()) give_hidden(pass_.rows, nullptr, output.hidden);

@@ -44,7 +44,8 @@ class Decoder {
   DecoderWeights weights_;
   Pass pass_;
   std::vector<Layer> layers_;
-  std::vector<float> logit_norm_;  // the output norm with the logits' divisor in it
+  std::vector<LayerMemory> memories_;  // [layer]
+  std::vector<float> logit_norm_;      // the output norm with the logits' divisor in it
   std::vector<float> frequencies_;
   std::vector<float> window_frequencies_;  // empty: no layer has its own
 };

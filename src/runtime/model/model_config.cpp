@@ -9,7 +9,9 @@
 #include <numbers>
 #include <tuple>
 
+#include "base/check.h"
 #include "runtime/kernel/attention.h"
+#include "runtime/kernel/state.h"
 
 namespace quire {
 namespace {
@@ -117,13 +119,44 @@ std::optional<Error> check_experts(const ModelConfig& c) {
   return std::nullopt;
 }
 
+std::optional<Error> check_states(const ModelConfig& c) {
+  const auto has_state = [](LayerMemory memory) { return memory != LayerMemory::attention; };
+  if (std::ranges::none_of(c.layer_memories, has_state)) return std::nullopt;
+  QUIRE_CHECK(c.layer_memories.size() == c.num_layers && c.state.kind != StateKind::none, "states of a kind, by layer");
+  if (std::ranges::all_of(c.layer_memories, [](LayerMemory memory) { return memory == LayerMemory::state; }))
+    return Error{ErrorCode::unsupported, "layer_types", "no layer attends to tokens", "use a model in which some do"};
+  if (c.state.conv_taps < 2 || c.state.conv_taps > kMaxConvTaps) {
+    return Error{ErrorCode::unsupported, "conv_kernel", fmt::format("{} is out of range (2 to {})", c.state.conv_taps, kMaxConvTaps),
+                 "use a model with short convolutions"};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::uint32_t LayerShape::state_input_size() const {
+  return 3 * hidden_size;
+}
+
+std::uint32_t LayerShape::conv_channels() const {
+  return hidden_size;
+}
+
+std::uint32_t LayerShape::state_output_size() const {
+  return hidden_size;
+}
+
+std::vector<std::vector<std::uint64_t>> LayerShape::state_shapes() const {
+  if (state.kind == StateKind::none) return {};
+  return {{state.conv_taps - 1, conv_channels()}};
+}
 
 LayerConfig ModelConfig::layer(std::uint32_t index) const {
   LayerConfig layer{*this};
   layer.window = sliding_windows.empty() ? 0 : sliding_windows[index];
   const bool has_own = layer.window > 0 && window_rope_theta != 0.0;
   if (!dense_layers.empty() && dense_layers[index]) layer.num_experts = 0;
+  if (!layer_memories.empty()) layer.memory = layer_memories[index];
   layer.rotation = !layer_rotates(index) ? Rotation::none : has_own ? Rotation::window : Rotation::model;
   return layer;
 }
@@ -165,6 +198,7 @@ std::optional<Error> ModelConfig::check() const {
     return Error{ErrorCode::corrupt, "norm_epsilon", fmt::format("{} is out of range (0 to 1)", norm_epsilon), {}};
   if (auto error = check_scales(*this)) return error;
   if (auto error = check_experts(*this)) return error;
+  if (auto error = check_states(*this)) return error;
   return check_rope(*this);
 }
 

@@ -10,6 +10,7 @@
 #include "format/gguf.h"
 #include "format/json.h"
 #include "quire/error.h"
+#include "quire/model_info.h"
 #include "runtime/kernel/elementwise.h"
 
 namespace quire {
@@ -28,6 +29,20 @@ enum class Rotation : std::uint8_t { none, model, window };
 // How a file keeps the experts: one matrix for each (their names as in Qwen's folders, or as in Mixtral's), one for all of them below one
 // another, or that with each one's gate above its up.
 enum class ExpertTensors : std::uint8_t { apart, apart_in_block, stacked, stacked_gate_up };
+
+// What files call the tensors, where the usual names are not theirs.
+enum class TensorNames : std::uint8_t { usual, lfm2 };
+
+// How a state changes with a token: by a short convolution over the last inputs, gated before and behind.
+enum class StateKind : std::uint8_t { none, short_conv };
+
+// Of the layers with a state, which are alike.
+struct StateShape {
+  StateKind kind = StateKind::none;
+  std::uint32_t conv_taps = 0;  // tokens that the convolution sees, the current one among them
+  bool conv_bias = false;
+  bool input_bias = false, output_bias = false;  // of the projections
+};
 
 // What all layers of a model have in common.
 struct LayerShape {
@@ -62,10 +77,18 @@ struct LayerShape {
   bool normalize_experts = false;        // the weights of a token's experts are made to sum to 1
   ExpertTensors expert_tensors = ExpertTensors::apart;
 
+  StateShape state;  // of the layers that have one
+
   [[nodiscard]] std::uint32_t q_size() const { return num_heads * head_dim; }
   [[nodiscard]] std::uint32_t kv_size() const { return num_kv_heads * head_dim; }
   [[nodiscard]] std::size_t qkv_size() const { return std::size_t{q_size()} + 2 * kv_size(); }
   [[nodiscard]] std::uint32_t group() const { return num_heads / num_kv_heads; }
+  // Of a layer with a state: what its input is projected to, what the convolution sees of that, and what is projected back.
+  [[nodiscard]] std::uint32_t state_input_size() const;
+  [[nodiscard]] std::uint32_t conv_channels() const;
+  [[nodiscard]] std::uint32_t state_output_size() const;
+  // Of the parts of a state, f32, in the order in which they lie in a page.
+  [[nodiscard]] std::vector<std::vector<std::uint64_t>> state_shapes() const;
   // Feed-forward parts that a token goes through.
   [[nodiscard]] std::uint32_t parts_per_token() const { return experts_per_token + (shared_expert_size > 0 ? 1 : 0); }
 };
@@ -74,12 +97,14 @@ struct LayerShape {
 struct LayerConfig : LayerShape {
   std::uint32_t window = 0;  // tokens that a token attends to, itself among them; 0: all before it
   Rotation rotation = Rotation::model;
+  LayerMemory memory = LayerMemory::attention;
 };
 
 struct ModelConfig : LayerShape {
   // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2" or "gemma3"; SmolLM2 is a llama. Or, with
-  // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe" or "granitemoe".
+  // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe" or "granitemoe". Or, with states, "lfm2".
   std::string architecture;
+  TensorNames tensor_names = TensorNames::usual;
   std::uint32_t num_layers = 0;
   std::uint32_t vocab_size = 0;
   std::uint32_t context_length = 0;  // tokens
@@ -104,7 +129,8 @@ struct ModelConfig : LayerShape {
   std::vector<bool> still_layers;  // [layer]; empty: no list
   std::uint32_t still_layer_interval = 0;
 
-  std::vector<bool> dense_layers;  // [layer]: those of a mixture that have no experts; empty: none
+  std::vector<LayerMemory> layer_memories;  // [layer]; empty: keys and values in all
+  std::vector<bool> dense_layers;           // [layer]: those of a mixture that have no experts; empty: none
 
   float norm_offset = 0.0F;  // added to the norms as the file keeps them
   bool tied_embeddings = false;

@@ -59,23 +59,54 @@ constexpr Names kNames[] = {
     {TensorRole::shared_up, true, "ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight"},
     {TensorRole::shared_down, true, "ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight"},
     {TensorRole::shared_weight, true, "ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight"},
+    {TensorRole::state_input, true, "shortconv.in_proj.weight", "conv.in_proj.weight"},
+    {TensorRole::state_input_bias, true, "shortconv.in_proj.bias", "conv.in_proj.bias"},
+    {TensorRole::conv, true, "shortconv.conv.weight", "conv.conv.weight"},
+    {TensorRole::conv_bias, true, "shortconv.conv.bias", "conv.conv.bias"},
+    {TensorRole::state_output, true, "shortconv.out_proj.weight", "conv.out_proj.weight"},
+    {TensorRole::state_output_bias, true, "shortconv.out_proj.bias", "conv.out_proj.bias"},
 };
 
-const Names& names_of(TensorRole role) {
-  const Names& names = kNames[static_cast<std::size_t>(role)];
+// Names that are not the usual ones; null: the usual one.
+struct OtherNames {
+  TensorNames names;
+  TensorRole role;
+  const char* gguf;
+  const char* hf;
+};
+
+constexpr OtherNames kOtherNames[] = {
+    {TensorNames::lfm2, TensorRole::output_norm, "token_embd_norm.weight", "model.embedding_norm.weight"},
+    {TensorNames::lfm2, TensorRole::attn_norm, nullptr, "operator_norm.weight"},
+    {TensorNames::lfm2, TensorRole::ffn_norm, nullptr, "ffn_norm.weight"},
+    {TensorNames::lfm2, TensorRole::attn_output, nullptr, "self_attn.out_proj.weight"},
+    {TensorNames::lfm2, TensorRole::q_norm, nullptr, "self_attn.q_layernorm.weight"},
+    {TensorNames::lfm2, TensorRole::k_norm, nullptr, "self_attn.k_layernorm.weight"},
+    {TensorNames::lfm2, TensorRole::gate, nullptr, "feed_forward.w1.weight"},
+    {TensorNames::lfm2, TensorRole::up, nullptr, "feed_forward.w3.weight"},
+    {TensorNames::lfm2, TensorRole::down, nullptr, "feed_forward.w2.weight"},
+};
+
+Names names_of(TensorRole role, TensorNames which) {
+  Names names = kNames[static_cast<std::size_t>(role)];
   QUIRE_CHECK(names.role == role, "the table follows the order of the roles");
+  for (const OtherNames& other : kOtherNames) {
+    if (other.names != which || other.role != role) continue;
+    if (other.gguf != nullptr) names.gguf = other.gguf;
+    if (other.hf != nullptr) names.hf = other.hf;
+  }
   return names;
 }
 
 }  // namespace
 
-std::string gguf_tensor_name(TensorRole role, std::uint32_t layer) {
-  const Names& names = names_of(role);
+std::string gguf_tensor_name(TensorRole role, std::uint32_t layer, TensorNames which) {
+  const Names names = names_of(role, which);
   return names.per_layer ? fmt::format("blk.{}.{}", layer, names.gguf) : names.gguf;
 }
 
-std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert) {
-  const Names& names = names_of(role);
+std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert, TensorNames which) {
+  const Names names = names_of(role, which);
   return names.per_layer ? fmt::format("model.layers.{}.{}", layer, fmt::format(fmt::runtime(names.hf), expert)) : names.hf;
 }
 

@@ -54,6 +54,13 @@ enum class TensorRole : std::uint8_t {
   shared_up,
   shared_down,
   shared_weight,
+  // of a layer with a state
+  state_input,
+  state_input_bias,
+  conv,
+  conv_bias,
+  state_output,
+  state_output_bias,
 };
 
 struct ExpertRoles {
@@ -79,8 +86,8 @@ constexpr TensorRole ffn_norm_role(bool has_post_norms) {
   return has_post_norms ? TensorRole::ffn_pre_norm : TensorRole::ffn_norm;
 }
 
-std::string gguf_tensor_name(TensorRole role, std::uint32_t layer);
+std::string gguf_tensor_name(TensorRole role, std::uint32_t layer, TensorNames names = TensorNames::usual);
 // The factors of the rotation have no name there: empty. `expert` counts where each expert has a matrix of its own.
-std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert = 0);
+std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert = 0, TensorNames names = TensorNames::usual);
 
 }  // namespace quire

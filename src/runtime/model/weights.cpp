@@ -56,6 +56,10 @@ class TaskCollector {
   void vector(TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
     if (auto view = take(role, layer, 1, 1, size)) tasks_.push_back({std::move(*view), nullptr, &out});
   }
+  // Floats, which become [columns][rows].
+  void table(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, std::vector<float>& out) {
+    if (auto view = take(role, layer, 2, rows, columns)) tasks_.push_back({std::move(*view), nullptr, &out});
+  }
   void vector_if(bool present, TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
     if (present) vector(role, layer, size, out);
   }
@@ -137,7 +141,6 @@ class TaskCollector {
 };
 
 void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
-  collector.vector_if(c.pre_norms, TensorRole::attn_norm, layer, c.hidden_size, out.attn_norm);
   if (c.fused_qkv) {
     collector.stacked(TensorRole::qkv, layer, c.hidden_size,
                       std::array{StackedPart{c.q_size(), &out.q.matrix}, StackedPart{c.kv_size(), &out.k.matrix},
@@ -152,6 +155,15 @@ void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector&
   collector.vector_if(c.qk_norm != QkNorm::none, TensorRole::k_norm, layer, whole ? c.kv_size() : c.head_dim, out.k_norm);
   collector.linear(TensorRole::attn_output, TensorRole::attn_output_bias, c.output_bias, layer, c.hidden_size, c.q_size(), out.attn_output);
   collector.vector_if(c.post_norms, TensorRole::attn_post_norm, layer, c.hidden_size, out.attn_post_norm);
+}
+
+void collect_state(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
+  collector.linear(TensorRole::state_input, TensorRole::state_input_bias, c.state.input_bias, layer, c.state_input_size(), c.hidden_size,
+                   out.state_input);
+  collector.table(TensorRole::conv, layer, c.conv_channels(), c.state.conv_taps, out.conv_weights);
+  collector.vector_if(c.state.conv_bias, TensorRole::conv_bias, layer, c.conv_channels(), out.conv_bias);
+  collector.linear(TensorRole::state_output, TensorRole::state_output_bias, c.state.output_bias, layer, c.hidden_size,
+                   c.state_output_size(), out.state_output);
 }
 
 void collect_routed_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
@@ -233,7 +245,9 @@ Result<std::vector<PackTask>> collect(const ModelFile& file, DecoderWeights& out
   out.layers.resize(c.num_layers);
   for (std::uint32_t layer = 0; layer < c.num_layers; ++layer) {
     const LayerConfig config = c.layer(layer);
-    collect_attention(config, layer, collector, out.layers[layer]);
+    collector.vector_if(c.pre_norms, TensorRole::attn_norm, layer, c.hidden_size, out.layers[layer].attn_norm);
+    if (config.memory != LayerMemory::state) collect_attention(config, layer, collector, out.layers[layer]);
+    if (config.memory != LayerMemory::attention) collect_state(config, layer, collector, out.layers[layer]);
     collect_feed_forward(config, layer, collector, out.layers[layer]);
   }
   return collector.finish();
@@ -290,8 +304,12 @@ void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row
 Result<void> pack_vector(const ModelFile& file, const TensorView& source, std::vector<float>& vector) {
   std::vector<std::byte> bytes(source.data.size());
   if (auto read = file.read(source.data, bytes); !read) return read;
-  vector.resize(source.columns);
-  dequantise_row(source.type, bytes, vector);
+  std::vector<float> row(source.columns);
+  vector.resize(source.rows * source.columns);
+  for (std::size_t i = 0; i < source.rows; ++i) {
+    dequantise_row(source.type, std::span(bytes).subspan(i * (bytes.size() / source.rows), bytes.size() / source.rows), row);
+    for (std::size_t j = 0; j < row.size(); ++j) vector[j * source.rows + i] = row[j];
+  }
   return {};
 }
 
@@ -366,7 +384,9 @@ std::uint64_t DecoderWeights::bytes() const {
   for (const LayerWeights& layer : layers) {
     for (const auto* norm : {&layer.attn_norm, &layer.q_norm, &layer.k_norm, &layer.attn_post_norm, &layer.ffn_norm, &layer.ffn_post_norm})
       floats += norm->size();
-    for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down})
+    floats += layer.conv_weights.size() + layer.conv_bias.size();
+    for (const Linear* linear :
+         {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down, &layer.state_input, &layer.state_output})
       sum += bytes_of(*linear);
     sum += layer.router.bytes() + layer.shared_weight.bytes();
     for (const ExpertWeights& expert : layer.experts) sum += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();

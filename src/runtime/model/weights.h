@@ -33,6 +33,10 @@ struct LayerWeights {
   PackedMatrix shared_weight;          // one row, where there is a shared expert whose part is weighed
   std::vector<ExpertWeights> experts;  // the shared one, if there is one, behind the others
   std::vector<float> ffn_post_norm;
+  // Of a layer with a state.
+  Linear state_input, state_output;
+  std::vector<float> conv_weights;  // [taps][channels], of the oldest input first
+  std::vector<float> conv_bias;
 };
 
 struct DecoderWeights {

@@ -76,6 +76,8 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   const std::size_t shared_rows = std::size_t{kItemsPerThread} * limits.threads;
   const std::size_t segments = limits.positions / kSegmentTokens + 1;
   attention_scratch_bytes_ = round_up(quire::attention_scratch_bytes(config.head_dim, config.group()));
+  const bool has_states = config.state.kind != StateKind::none;
+  const std::uint32_t state_output = has_states ? config.state_output_size() : 0;
   adapted.max_rank = limits.max_lora_rank;
   const auto carve = [&](std::byte* base) {
     Carver carver(base);
@@ -90,12 +92,14 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     carver.take(hidden, rows * config.hidden_size);
     carver.take(input, rows * config.hidden_size);
     carver.take(qkv, rows * config.qkv_size());
-    carver.take(attention, rows * config.q_size());
+    carver.take(mixed, rows * std::max(config.q_size(), state_output));
+    carver.take(sources, rows);
+    carver.take(state_input, rows * (has_states ? config.state_input_size() : 0));
     carver.take(gate, ffn_rows * config.intermediate_size);
     carver.take(up, ffn_rows * config.intermediate_size);
     hidden_codes = carver.take_bytes(code_bytes(mode, code_rows, config.hidden_size));
-    inner_codes =
-        carver.take_bytes(std::max(code_bytes(mode, rows, config.q_size()), code_bytes(mode, ffn_rows, config.intermediate_size)));
+    inner_codes = carver.take_bytes(std::max({code_bytes(mode, rows, config.q_size()), code_bytes(mode, rows, state_output),
+                                              code_bytes(mode, ffn_rows, config.intermediate_size)}));
     carve_experts(carver, config, mode, ffn_rows, experts);
     if (limits.max_lora_rank > 0) {
       carver.take(adapted.rows, rows);
@@ -113,6 +117,9 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   for (GroupPass& group : groups) {
     group.items.reserve(std::size_t{config.num_kv_heads} * (limits.rows / kAttentionItemRows + limits.sequences) + shared_rows * segments);
     group.joins.reserve(shared_rows);
+    if (!has_states) continue;
+    group.steps.reserve(std::size_t{limits.rows} + limits.sequences);
+    group.runs.reserve(limits.sequences);
   }
 }
 

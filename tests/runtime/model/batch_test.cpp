@@ -46,6 +46,7 @@ ModelConfig config_of(const std::string& architecture) {
     config.logit_divisor = 8.0F;
   }
   if (architecture.ends_with("moe")) config = tiny::small_mixture(architecture);
+  if (architecture == "lfm2") config = tiny::small_lfm2();
   if (architecture == "phi3") {
     config.fused_qkv = config.fused_gate_up = true;
     config.rotary_dim = 48;
@@ -87,7 +88,8 @@ const std::vector<Variant>& variants() {
       {"olmo2", "Q2_K", ActivationMode::int16, KvDtype::bf16},     {"mistral", "Q4_1", ActivationMode::int16, KvDtype::bf16},
       {"gemma2", "mixed", ActivationMode::int16, KvDtype::bf16},   {"gemma2", "F32", ActivationMode::f32, KvDtype::f32},
       {"qwen2_moe", "Q4_1", ActivationMode::int16, KvDtype::bf16}, {"qwen3_moe", "F32", ActivationMode::f32, KvDtype::f32},
-      {"olmoe", "Q8_0", ActivationMode::int8, KvDtype::bf16}};
+      {"olmoe", "Q8_0", ActivationMode::int8, KvDtype::bf16},      {"lfm2", "Q8_0", ActivationMode::int16, KvDtype::bf16},
+      {"lfm2", "F32", ActivationMode::f32, KvDtype::f32}};
   return all;
 }
 
@@ -231,21 +233,24 @@ TEST_F(Batches, ThreadsThatShareALongRowChangeNothing) {
 
 TEST_F(Batches, OnlyTheRowsAskedForGetLogits) {
   const std::string path = folder_.file("model.gguf");
-  tiny::write_gguf(path, tiny::small_llama(), "Q8_0");
-  const tiny::RigOptions options{.activations = ActivationMode::int16};
-  const auto prompt = prompt_of(5);
-  const auto expected = alone(path, options, prompt);
-  tiny::Rig rig(path, options);
-  rig.give_blocks(Slot{0}, tiny::blocks_for(kTokens, 16, 1));
-  const std::vector<BatchSequence> sequences{{Slot{0}, 0, kTokens}};
-  const std::vector<std::uint32_t> rows{3, 50, kTokens - 1};
-  std::vector<float> logits(rows.size() * rig.vocab());
-  rig.model().forward({prompt, sequences, rows}, rig.cache(), rig.tables(), {logits});
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    expect_same(std::span(expected).subspan(rows[i] * rig.vocab(), rig.vocab()), std::span(logits).subspan(i * rig.vocab(), rig.vocab()),
-                "row");
+  for (const char* architecture : {"llama", "lfm2"}) {
+    SCOPED_TRACE(architecture);
+    tiny::write_gguf(path, config_of(architecture), "Q8_0");
+    const tiny::RigOptions options{.activations = ActivationMode::int16};
+    const auto prompt = prompt_of(5);
+    const auto expected = alone(path, options, prompt);
+    tiny::Rig rig(path, options);
+    rig.give_blocks(Slot{0}, tiny::blocks_for(kTokens, 16, 1));
+    const std::vector<BatchSequence> sequences{{Slot{0}, 0, kTokens}};
+    const std::vector<std::uint32_t> rows{3, 50, kTokens - 1};
+    std::vector<float> logits(rows.size() * rig.vocab());
+    rig.model().forward({prompt, sequences, rows}, rig.cache(), rig.tables(), {logits});
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      expect_same(std::span(expected).subspan(rows[i] * rig.vocab(), rig.vocab()), std::span(logits).subspan(i * rig.vocab(), rig.vocab()),
+                  "row");
+    }
+    rig.model().forward({prompt, sequences, {}}, rig.cache(), rig.tables(), {});
   }
-  rig.model().forward({prompt, sequences, {}}, rig.cache(), rig.tables(), {});
 }
 
 // Hidden rows are those that the logits are made of, before the model's divisor, and as independent of what else is asked for.

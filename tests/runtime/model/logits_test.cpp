@@ -68,5 +68,10 @@ TEST(Logits, MatchTransformersOnMixturesOfExperts) {
   expect_logits_of(tiny::read_logit_record("expert_"), tiny::expert_logit_bounds());
 }
 
+// Layers with states (tools/record_state_logits.py).
+TEST(Logits, MatchTransformersOnLayersWithStates) {
+  expect_logits_of(tiny::read_logit_record("state_"));
+}
+
 }  // namespace
 }  // namespace quire

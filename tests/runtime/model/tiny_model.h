@@ -44,38 +44,68 @@ void add_experts(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) 
   gguf ? add(TensorRole::shared_weight, layer, {hidden}) : add(TensorRole::shared_weight, layer, {1, hidden});
 }
 
+template <class Matrix, class Vector>
+void add_attention(const ModelConfig& c, std::uint32_t i, Matrix matrix, Vector vector) {
+  const bool whole = c.qk_norm == QkNorm::whole;
+  if (c.fused_qkv) {
+    matrix(TensorRole::qkv, i, c.q_size() + 2 * c.kv_size(), c.hidden_size);
+  } else {
+    matrix(TensorRole::q, i, c.q_size(), c.hidden_size);
+    matrix(TensorRole::k, i, c.kv_size(), c.hidden_size);
+    matrix(TensorRole::v, i, c.kv_size(), c.hidden_size);
+  }
+  matrix(TensorRole::attn_output, i, c.hidden_size, c.q_size());
+  vector(c.qkv_bias, TensorRole::q_bias, i, c.q_size());
+  vector(c.qkv_bias, TensorRole::k_bias, i, c.kv_size());
+  vector(c.qkv_bias, TensorRole::v_bias, i, c.kv_size());
+  vector(c.output_bias, TensorRole::attn_output_bias, i, c.hidden_size);
+  vector(c.qk_norm != QkNorm::none, TensorRole::q_norm, i, whole ? c.q_size() : c.head_dim);
+  vector(c.qk_norm != QkNorm::none, TensorRole::k_norm, i, whole ? c.kv_size() : c.head_dim);
+}
+
+// Convolutions are small, and floats in every file: conv(shape) adds theirs.
+template <class Matrix, class Vector, class Conv>
+void add_state(const ModelConfig& c, bool gguf, std::uint32_t i, Matrix matrix, Vector vector, Conv conv) {
+  const StateShape& state = c.state;
+  matrix(TensorRole::state_input, i, c.state_input_size(), c.hidden_size);
+  matrix(TensorRole::state_output, i, c.hidden_size, c.state_output_size());
+  gguf ? conv({c.conv_channels(), state.conv_taps}) : conv({c.conv_channels(), 1, state.conv_taps});
+  vector(state.input_bias, TensorRole::state_input_bias, i, c.state_input_size());
+  vector(state.conv_bias, TensorRole::conv_bias, i, c.conv_channels());
+  vector(state.output_bias, TensorRole::state_output_bias, i, c.hidden_size);
+}
+
 // Every tensor of the decoder, all matrices of one kind.
 inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::string_view kind) {
   std::vector<Tensor> out;
+  const auto name_of = [&](TensorRole role, std::uint32_t layer, std::uint32_t expert) {
+    return gguf ? gguf_tensor_name(role, layer, c.tensor_names) : hf_tensor_name(role, layer, expert, c.tensor_names);
+  };
   const auto tensor = [&](TensorRole role, std::uint32_t layer, std::vector<std::uint64_t> shape, std::uint32_t expert = 0) {
-    const GgmlType type = matrix_type(kind, gguf_tensor_name(role, layer));
-    out.push_back(make_tensor(gguf ? gguf_tensor_name(role, layer) : hf_tensor_name(role, layer, expert), type, std::move(shape)));
+    const GgmlType type = matrix_type(kind, gguf_tensor_name(role, layer, c.tensor_names));
+    out.push_back(make_tensor(name_of(role, layer, expert), type, std::move(shape)));
   };
   const auto matrix = [&](TensorRole role, std::uint32_t layer, std::uint64_t rows, std::uint64_t columns) {
     tensor(role, layer, {rows, columns});
   };
   const auto vector = [&](bool present, TensorRole role, std::uint32_t layer, std::uint64_t size) {
     if (!present) return;
-    out.push_back(
-        make_tensor(gguf ? gguf_tensor_name(role, layer) : hf_tensor_name(role, layer), gguf ? GgmlType::f32 : type_named(kind), {size}));
+    out.push_back(make_tensor(name_of(role, layer, 0), gguf ? GgmlType::f32 : type_named(kind), {size}));
   };
   matrix(TensorRole::token_embedding, 0, c.vocab_size, c.hidden_size);
   vector(true, TensorRole::output_norm, 0, c.hidden_size);
   if (!c.tied_embeddings) matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size);
-  const bool whole = c.qk_norm == QkNorm::whole;
   for (std::uint32_t i = 0; i < c.num_layers; ++i) {
     vector(c.pre_norms, TensorRole::attn_norm, i, c.hidden_size);
     vector(c.pre_norms, ffn_norm_role(c.post_norms), i, c.hidden_size);
     vector(c.post_norms, TensorRole::attn_post_norm, i, c.hidden_size);
     vector(c.post_norms, TensorRole::ffn_post_norm, i, c.hidden_size);
-    if (c.fused_qkv) {
-      matrix(TensorRole::qkv, i, c.q_size() + 2 * c.kv_size(), c.hidden_size);
-    } else {
-      matrix(TensorRole::q, i, c.q_size(), c.hidden_size);
-      matrix(TensorRole::k, i, c.kv_size(), c.hidden_size);
-      matrix(TensorRole::v, i, c.kv_size(), c.hidden_size);
-    }
-    matrix(TensorRole::attn_output, i, c.hidden_size, c.q_size());
+    if (c.layer(i).memory != LayerMemory::attention)
+      add_state(c, gguf, i, matrix, vector, [&](std::vector<std::uint64_t> shape) {
+        out.push_back(make_tensor(name_of(TensorRole::conv, i, 0), gguf ? GgmlType::f32 : type_named(kind), std::move(shape)));
+      });
+    const bool attends = c.layer(i).memory != LayerMemory::state;
+    if (attends) add_attention(c, i, matrix, vector);
     if (c.layer(i).num_experts > 0) {
       add_experts(c, gguf, i, tensor);
     } else if (c.fused_gate_up) {
@@ -85,15 +115,9 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
       matrix(TensorRole::up, i, c.intermediate_size, c.hidden_size);
     }
     if (c.layer(i).num_experts == 0) matrix(TensorRole::down, i, c.hidden_size, c.intermediate_size);
-    vector(c.qkv_bias, TensorRole::q_bias, i, c.q_size());
-    vector(c.qkv_bias, TensorRole::k_bias, i, c.kv_size());
-    vector(c.qkv_bias, TensorRole::v_bias, i, c.kv_size());
-    vector(c.output_bias, TensorRole::attn_output_bias, i, c.hidden_size);
     vector(c.mlp_bias, TensorRole::gate_bias, i, c.intermediate_size);
     vector(c.mlp_bias, TensorRole::up_bias, i, c.intermediate_size);
     vector(c.mlp_bias, TensorRole::down_bias, i, c.hidden_size);
-    vector(c.qk_norm != QkNorm::none, TensorRole::q_norm, i, whole ? c.q_size() : c.head_dim);
-    vector(c.qk_norm != QkNorm::none, TensorRole::k_norm, i, whole ? c.kv_size() : c.head_dim);
   }
   if (gguf && c.rope_scaling == RopeScaling::longrope) {
     out.push_back(factor_tensor(TensorRole::rope_short_factors, c.rope_short_factors));
@@ -129,6 +153,13 @@ class GgufHeader {
     append(bytes_, std::uint32_t{7});
     append(bytes_, std::uint64_t{values.size()});
     for (const bool value : values) append(bytes_, value);
+  }
+
+  void add(const std::string& key, const std::vector<std::uint32_t>& values) {
+    add_key(key, 9);
+    append(bytes_, std::uint32_t{4});
+    append(bytes_, std::uint64_t{values.size()});
+    for (const std::uint32_t value : values) append(bytes_, value);
   }
 
   [[nodiscard]] std::string file(const std::vector<Tensor>& tensors) const {
@@ -178,7 +209,14 @@ inline GgufHeader gguf_header(const ModelConfig& c) {
   header.add(prefix + "embedding_length", c.hidden_size);
   header.add(prefix + "feed_forward_length", c.intermediate_size);
   header.add(prefix + "attention.head_count", c.num_heads);
-  header.add(prefix + "attention.head_count_kv", c.num_kv_heads);
+  if (c.layer_memories.empty()) {
+    header.add(prefix + "attention.head_count_kv", c.num_kv_heads);
+  } else {
+    std::vector<std::uint32_t> heads;
+    for (const LayerMemory memory : c.layer_memories) heads.push_back(memory == LayerMemory::state ? 0 : c.num_kv_heads);
+    header.add(prefix + "attention.head_count_kv", heads);
+  }
+  if (c.state.kind == StateKind::short_conv) header.add(prefix + "shortconv.l_cache", c.state.conv_taps);
   header.add(prefix + "attention.key_length", c.head_dim);
   header.add(prefix + "attention.value_length", c.head_dim);
   header.add(prefix + "attention.layer_norm_rms_epsilon", c.norm_epsilon);
@@ -271,6 +309,20 @@ inline ModelConfig small_mixture(const std::string& architecture) {
   c.qk_norm = architecture == "qwen3_moe" ? QkNorm::per_head : architecture == "olmoe" ? QkNorm::whole : QkNorm::none;
   c.normalize_experts = architecture == "qwen3_moe";
   if (architecture == "qwen3_moe") c.expert_size = 72;  // no multiple of 32: floats only
+  return c;
+}
+
+// Short convolutions and attention in turns.
+inline ModelConfig small_lfm2() {
+  ModelConfig c = small_llama();
+  c.architecture = "lfm2";
+  c.tensor_names = TensorNames::lfm2;
+  c.num_layers = 4;
+  c.qk_norm = QkNorm::per_head;
+  c.tied_embeddings = true;
+  c.rope_theta = 1000000.0;
+  c.layer_memories = {LayerMemory::state, LayerMemory::attention, LayerMemory::state, LayerMemory::state};
+  c.state = {.kind = StateKind::short_conv, .conv_taps = 3};
   return c;
 }
 

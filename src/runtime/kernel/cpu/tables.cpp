@@ -21,6 +21,8 @@ constexpr Kernels kAvx2 = {
     .silu_mul = avx2::silu_mul,
     .gelu_mul = avx2::gelu_mul,
     .soft_cap = avx2::soft_cap,
+    .causal_conv = avx2::causal_conv,
+    .multiply = portable::multiply,
     .add = portable::add,
     .scale = portable::scale,
 };
@@ -38,6 +40,8 @@ constexpr Kernels kAvx512 = {
     .silu_mul = avx512::silu_mul,
     .gelu_mul = avx512::gelu_mul,
     .soft_cap = avx512::soft_cap,
+    .causal_conv = avx512::causal_conv,
+    .multiply = portable::multiply,
     .add = portable::add,
     .scale = portable::scale,
 };

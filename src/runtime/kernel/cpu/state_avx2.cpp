@@ -1,0 +1,13 @@
+#include "runtime/kernel/cpu/vec_avx2.h"
+// The vector type comes first.
+#include "runtime/kernel/cpu/state_impl.h"
+#include "runtime/kernel/implementations.h"
+
+namespace quire::avx2 {
+
+void causal_conv(const ConvRun& run, std::uint32_t begin, std::uint32_t end) {
+  check_conv(run, end);
+  causal_conv_impl(run, begin, end);
+}
+
+}  // namespace quire::avx2

@@ -1,0 +1,67 @@
+#pragma once
+// Bodies of the kernels of state.h over Vec; include a vec_*.h first. Contracts in state.h, bits in reference/.
+#include <algorithm>
+#include <array>
+
+#include "runtime/kernel/cpu/vec_math.h"
+#include "runtime/kernel/state.h"
+
+namespace quire {
+namespace {
+
+Vec load_lanes(const float* p, std::uint32_t valid) {
+  return valid == 16 ? Vec::load(p) : Vec::load_first(p, valid);
+}
+
+void store_lanes(Vec v, float* p, std::uint32_t valid) {
+  if (valid == 16)
+    v.store(p);
+  else
+    v.store_first(p, valid);
+}
+
+// Channels [at, at + valid): the inputs that the next token needs stay in registers.
+template <std::uint32_t kTaps>
+void conv_lanes(const ConvRun& run, std::uint32_t at, std::uint32_t valid) {
+  std::array<Vec, kTaps> weights, inputs;
+  for (std::uint32_t i = 0; i < kTaps; ++i) weights[i] = load_lanes(run.weights + i * run.channels + at, valid);
+  for (std::uint32_t i = 0; i + 1 < kTaps; ++i)
+    inputs[i] = run.before == nullptr ? Vec::zero() : load_lanes(run.before + i * run.channels + at, valid);
+  const Vec bias = run.bias == nullptr ? Vec::zero() : load_lanes(run.bias + at, valid);
+  for (std::uint32_t row = 0; row < run.rows; ++row) {
+    inputs[kTaps - 1] = load_lanes(run.x + row * run.x_stride + at, valid);
+    Vec sum = bias;
+    for (std::uint32_t i = 0; i < kTaps; ++i) sum = Vec::fma(weights[i], inputs[i], sum);
+    if (run.silu) sum = sum / (Vec::set(1.0F) + exp_polynomial(sum * Vec::set(-1.0F)));
+    store_lanes(sum, run.out + row * run.out_stride + at, valid);
+    for (std::uint32_t i = 0; i + 1 < kTaps; ++i) inputs[i] = inputs[i + 1];
+  }
+  for (std::uint32_t i = 0; i + 1 < kTaps; ++i) store_lanes(inputs[i], run.after + i * run.channels + at, valid);
+}
+
+template <std::uint32_t kTaps>
+void conv_channels(const ConvRun& run, std::uint32_t begin, std::uint32_t end) {
+  for (std::uint32_t at = begin; at < end; at += 16) conv_lanes<kTaps>(run, at, std::min(end - at, 16U));
+}
+
+void causal_conv_impl(const ConvRun& run, std::uint32_t begin, std::uint32_t end) {
+  switch (run.taps) {
+    case 2:
+      return conv_channels<2>(run, begin, end);
+    case 3:
+      return conv_channels<3>(run, begin, end);
+    case 4:
+      return conv_channels<4>(run, begin, end);
+    case 5:
+      return conv_channels<5>(run, begin, end);
+    case 6:
+      return conv_channels<6>(run, begin, end);
+    case 7:
+      return conv_channels<7>(run, begin, end);
+    default:
+      return conv_channels<8>(run, begin, end);
+  }
+}
+
+}  // namespace
+}  // namespace quire

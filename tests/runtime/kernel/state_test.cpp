@@ -1,0 +1,111 @@
+// Recurrences: the bits of the plain kernels, values of a naive model, and runs cut anywhere.
+#include "runtime/kernel/state.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/kernel/kernel_fixtures.h"
+
+namespace quire {
+namespace {
+
+using namespace kernel_test;
+
+struct ConvCase {
+  std::uint32_t channels, rows, taps;
+  bool silu, has_bias;
+};
+
+std::vector<ConvCase> conv_cases() {
+  std::vector<ConvCase> cases;
+  for (const std::uint32_t channels : {1U, 15U, 16U, 33U, 128U, 300U})
+    for (std::uint32_t taps = 2; taps <= kMaxConvTaps; ++taps) {
+      const std::uint32_t rows = 1 + (channels + taps) % 11;
+      cases.push_back({channels, rows, taps, taps % 2 == 0, taps % 3 == 0});
+    }
+  return cases;
+}
+
+struct ConvData {
+  ConvData(Rng& rng, const ConvCase& c)
+      : x(random_floats(rng, std::size_t{c.rows} * (c.channels + 3))),
+        weights(random_floats(rng, std::size_t{c.taps} * c.channels)),
+        bias(random_floats(rng, c.channels)),
+        before(random_floats(rng, std::size_t{c.taps - 1} * c.channels)) {}
+  std::vector<float> x, weights, bias, before;
+};
+
+struct ConvOut {
+  std::vector<float> out, after;
+};
+
+// In pieces of `piece` rows, over the inputs where `in_place`.
+ConvOut convolve(const Kernels& kernels, const ConvCase& c, const ConvData& data, std::uint32_t piece, bool begins, bool in_place) {
+  ConvOut result{.out = in_place ? data.x : std::vector<float>(data.x.size(), 7.0F), .after = data.before};
+  const std::size_t stride = c.channels + 3;
+  for (std::uint32_t done = 0; done < c.rows; done += piece) {
+    ConvRun run{.x = (in_place ? result.out : data.x).data() + done * stride,
+                .x_stride = stride,
+                .out = result.out.data() + done * stride,
+                .out_stride = stride,
+                .weights = data.weights.data(),
+                .bias = c.has_bias ? data.bias.data() : nullptr,
+                .before = begins && done == 0 ? nullptr : result.after.data(),
+                .after = result.after.data(),
+                .channels = c.channels,
+                .rows = std::min(piece, c.rows - done),
+                .taps = c.taps,
+                .silu = c.silu};
+    const std::uint32_t middle = c.channels / 2 / 16 * 16;
+    kernels.causal_conv(run, middle, c.channels);
+    kernels.causal_conv(run, 0, middle);
+  }
+  return result;
+}
+
+TEST(CausalConv, EveryTableGivesTheBitsOfThePlainOneHoweverItIsCut) {
+  Rng rng(71);
+  for (const ConvCase& c : conv_cases()) {
+    const ConvData data(rng, c);
+    for (const bool begins : {false, true}) {
+      const ConvOut plain = convolve(select_kernels(KernelIsa::reference), c, data, c.rows, begins, false);
+      for (const Kernels* kernels : available_kernels())
+        for (const std::uint32_t piece : {1U, 2U, 5U, c.rows})
+          for (const bool in_place : {false, true}) {
+            ConvOut got = convolve(*kernels, c, data, piece, begins, in_place);
+            for (std::size_t row = 0; row < c.rows; ++row)  // what lies between rows is nobody's
+              for (std::size_t i = 0; i < 3; ++i)
+                got.out[row * (c.channels + 3) + c.channels + i] = plain.out[row * (c.channels + 3) + c.channels + i];
+            ASSERT_TRUE(same_bits(got.out, plain.out)) << kernels->name << ", " << c.channels << " channels, " << c.taps << " taps";
+            ASSERT_TRUE(same_bits(got.after, plain.after)) << kernels->name << ", " << c.channels << " channels, " << c.taps << " taps";
+          }
+    }
+  }
+}
+
+TEST(CausalConv, IsCloseToDoublePrecision) {
+  Rng rng(72);
+  for (const ConvCase& c : conv_cases()) {
+    const ConvData data(rng, c);
+    const ConvOut got = convolve(select_kernels(KernelIsa::best), c, data, c.rows, false, false);
+    const auto input = [&](std::int64_t row, std::uint32_t channel) -> double {
+      if (row >= 0) return data.x[static_cast<std::size_t>(row) * (c.channels + 3) + channel];
+      return data.before[static_cast<std::size_t>(row + c.taps - 1) * c.channels + channel];
+    };
+    for (std::uint32_t row = 0; row < c.rows; ++row)
+      for (std::uint32_t channel = 0; channel < c.channels; ++channel) {
+        double sum = c.has_bias ? data.bias[channel] : 0.0;
+        for (std::uint32_t tap = 0; tap < c.taps; ++tap)
+          sum += double{data.weights[tap * std::size_t{c.channels} + channel]} * input(std::int64_t{row} + tap + 1 - c.taps, channel);
+        if (c.silu) sum /= 1.0 + std::exp(-sum);
+        ASSERT_NEAR(got.out[row * (c.channels + 3) + channel], sum, 1e-5);
+      }
+    for (std::uint32_t tap = 0; tap + 1 < c.taps; ++tap)
+      for (std::uint32_t channel = 0; channel < c.channels; ++channel)
+        ASSERT_EQ(got.after[tap * std::size_t{c.channels} + channel],
+                  static_cast<float>(input(std::int64_t{c.rows} + tap + 1 - c.taps, channel)));
+  }
+}
+
+}  // namespace
+}  // namespace quire
