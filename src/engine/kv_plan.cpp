@@ -105,11 +105,12 @@ MambaSpec state_spec(const ModelInfo& model, const EngineOptions& options, const
 
 LayerSpecs layer_specs(const ModelInfo& model, const EngineOptions& options, const Blocks& blocks) {
   LayerSpecs layers;
+  std::uint32_t num_names = model.num_layers;  // the states of layers that have both come behind them
   for (std::uint32_t i = 0; i < model.num_layers; ++i) {
-    if (!model.layer_memories.empty() && model.layer_memories[i] == LayerMemory::state) {
-      layers.push_back({std::to_string(i), state_spec(model, options, blocks)});
-      continue;
-    }
+    const LayerMemory memory = model.layer_memories.empty() ? LayerMemory::attention : model.layer_memories[i];
+    if (memory != LayerMemory::attention)
+      layers.push_back({std::to_string(memory == LayerMemory::both ? num_names++ : i), state_spec(model, options, blocks)});
+    if (memory == LayerMemory::state) continue;
     const std::uint32_t window = model.sliding_windows.empty() ? 0 : model.sliding_windows[i];
     LayerKvSpec spec = shape_of<FullAttentionSpec>(model, options.cache, blocks);
     if (window > 0) {

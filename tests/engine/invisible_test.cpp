@@ -279,12 +279,13 @@ TEST_P(InvisibleScheduler, OverExperts) {
 }
 
 // A request runs from a state that others have left at the end of a block, wherever chunks and preemptions cut it.
-// A request of the squeezed run needs 83 blocks in the full group; and as many in each other one if all states are kept, else 2.
-void expect_states_invisible(const std::string& model, std::uint32_t num_groups, bool async_scheduling) {
+// A request of the squeezed run needs so many blocks in the full group; and as many in each other one if all states are kept, else 2.
+void expect_states_invisible(const std::string& model, std::uint32_t num_blocks, std::uint32_t num_groups, bool async_scheduling) {
   for (const MambaCacheMode mode : {MambaCacheMode::all, MambaCacheMode::align}) {
     const bool keeps_all = mode == MambaCacheMode::all;
     SCOPED_TRACE(keeps_all ? "states of all blocks" : "states of some blocks");
-    EngineOptions base = base_options(model, 1200), squeezed = base_options(model, keeps_all ? 1 + 83 * (1 + num_groups) : 96);
+    EngineOptions base = base_options(model, 1200),
+                  squeezed = base_options(model, keeps_all ? 1 + num_blocks * (1 + num_groups) : num_blocks + 13);
     base.cache.mamba_cache_mode = squeezed.cache.mamba_cache_mode = mode;
     squeezed.cache.block_size = 4;
     squeezed.scheduler.max_num_batched_tokens = 64;
@@ -295,7 +296,18 @@ void expect_states_invisible(const std::string& model, std::uint32_t num_groups,
 TEST_P(InvisibleScheduler, OverShortConvolutions) {
   const tiny::TempFolder folder;
   tiny::write_lfm2_weights(folder.file("lfm2"));
-  expect_states_invisible(folder.file("lfm2"), 2, GetParam());
+  expect_states_invisible(folder.file("lfm2"), 83, 2, GetParam());
+}
+
+// Blocks of the squeezed run have 8 tokens: a state does not fit into 4.
+TEST_P(InvisibleScheduler, OverSelectiveScans) {
+  const tiny::TempFolder folder;
+  for (const char* architecture : {"granitemoehybrid", "falcon_h1"}) {
+    if (!plays_all() && std::string(architecture) == "falcon_h1") continue;
+    SCOPED_TRACE(architecture);
+    tiny::write_mamba_weights(folder.file(architecture), architecture);
+    expect_states_invisible(folder.file(architecture), 42, architecture[0] == 'g' ? 2 : 1, GetParam());
+  }
 }
 
 // Requests that begin alike run with adapters and with none, of which a step takes two at most.

@@ -32,15 +32,20 @@ inline KvCacheConfig kv_config_of(const ModelInfo& model, const LayoutOptions& o
                         .page_size_padded = page,
                         .mamba_type = model.state_kind,
                         .mode = MambaCacheMode::all};
-  for (std::uint32_t layer = 0; layer < model.num_layers; ++layer) {
-    const std::uint32_t window = model.sliding_windows.empty() ? 0 : model.sliding_windows[layer];
-    LayerKvSpec spec = FullAttentionSpec{shape, 0, {}, {}};
-    if (window > 0) spec = SlidingWindowSpec{shape, window};
-    if (!model.layer_memories.empty() && model.layer_memories[layer] == LayerMemory::state) spec = state;
+  const auto add = [&config](const LayerKvSpec& spec, std::uint32_t layer) {
     auto group = std::ranges::find(config.groups, spec, &KvCacheGroup::spec);
     if (group == config.groups.end()) group = config.groups.insert(group, {.layer_names = {}, .spec = spec, .layer_specs = {}});
     group->layer_names.push_back(std::to_string(layer));
     if (group->layer_names.size() > config.tensors.size()) config.tensors.emplace_back();
+  };
+  std::uint32_t num_names = model.num_layers;
+  for (std::uint32_t layer = 0; layer < model.num_layers; ++layer) {
+    const std::uint32_t window = model.sliding_windows.empty() ? 0 : model.sliding_windows[layer];
+    LayerKvSpec spec = FullAttentionSpec{shape, 0, {}, {}};
+    if (window > 0) spec = SlidingWindowSpec{shape, window};
+    const LayerMemory memory = model.layer_memories.empty() ? LayerMemory::attention : model.layer_memories[layer];
+    if (memory != LayerMemory::state) add(spec, layer);
+    if (memory != LayerMemory::attention) add(state, memory == LayerMemory::both ? num_names++ : layer);
   }
   for (KvCacheTensor& tensor : config.tensors) tensor.size = page * options.num_blocks;
   return config;

@@ -29,6 +29,10 @@ void check_conv(const ConvRun& run, std::uint32_t end) {
   QUIRE_CHECK(end <= run.channels && run.after != nullptr, "channels of the layer, and a place for what follows");
 }
 
+void check_scan(const ScanRun& run) {
+  QUIRE_CHECK(run.size > 0 && run.after != nullptr, "a state, and a place for what follows");
+}
+
 void check_join(const PagedKvLayer& layer, const AttentionItem& item) {
   QUIRE_CHECK(item.group > 0 && item.kv_head < layer.num_kv_heads, "heads");
   QUIRE_CHECK(item.partials != nullptr && item.rows == 1 &&

@@ -21,6 +21,7 @@ constexpr Kernels kReference = {
     .gelu_mul = reference::gelu_mul,
     .soft_cap = reference::soft_cap,
     .causal_conv = reference::causal_conv,
+    .selective_scan = reference::selective_scan,
     .multiply = portable::multiply,
     .add = portable::add,
     .scale = portable::scale,

@@ -67,6 +67,8 @@ struct Kernels {
   // Channels [begin, end) of a run. The channels may be shared out in any way: the bits stay the same.
   void (*causal_conv)(const ConvRun& run, std::uint32_t begin, std::uint32_t end) = nullptr;
 
+  void (*selective_scan)(const ScanRun& run) = nullptr;
+
   // x *= y.
   void (*multiply)(float* x, const float* y, std::uint32_t n) = nullptr;
   // x += y: residuals and biases.

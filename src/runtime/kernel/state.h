@@ -27,4 +27,26 @@ struct ConvRun {
   bool silu = false;
 };
 
+// Values of a head that a scan works on together, each with a state of its own.
+inline constexpr std::uint32_t kScanLanes = 16;
+
+// A selective scan (Mamba-2) of kScanLanes values of one head: of each value state[n] = decay * state[n] + b[n] * (step * x), then y = c[0]
+// * state[0] + c[1] * state[1] + ... + skip * x; the products with decay, with c and with skip are fused with their sums, in this order.
+struct ScanRun {
+  const float* x = nullptr;  // [row][lane]
+  float* y = nullptr;        // the same; may be x
+  std::size_t stride = 0;    // of both
+  const float* b = nullptr;  // [row][size]
+  const float* c = nullptr;  // [row][size]
+  std::size_t group_stride = 0;
+  const float* steps = nullptr;   // [row]
+  const float* decays = nullptr;  // [row]
+  std::size_t step_stride = 0, decay_stride = 0;
+  const float* before = nullptr;  // [size][lane]: the state before the first row; null: zeros
+  float* after = nullptr;         // that behind the last one; may be `before`
+  float skip = 0.0F;
+  std::uint32_t size = 0;  // numbers of a value's state
+  std::uint32_t rows = 0;
+};
+
 }  // namespace quire

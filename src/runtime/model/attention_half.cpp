@@ -33,11 +33,15 @@ class PagedAttention final : public AttentionHalf {
     });
   }
 
-  void attend(Pass& pass, const LayerCache& cache) const override {
+  void mix(Pass& pass, const LayerCache& cache, float* out) const override {
     const Activations x = pass.activations(pass.workspace.mixed, pass.rows, config_.q_size(), pass.workspace.inner_codes);
     run_items(pass, cache.kv, *cache.attention, x);
-    const std::array products{Product{&weights_.attn_output.matrix, pass.workspace.input, config_.hidden_size, &LayerAdapter::attn_output}};
-    pass.multiply(products, x);
+    pass.multiply(std::array{output_product(out)}, x);
+  }
+
+  void attend(Pass& pass, const LayerCache& cache) const override {
+    mix(pass, cache, pass.workspace.input);
+    const std::array products{output_product(pass.workspace.input)};
     const AdaptedProducts adapted(pass, products, 0, pass.rows);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       adapted.add(begin, end);
@@ -46,6 +50,10 @@ class PagedAttention final : public AttentionHalf {
   }
 
  private:
+  [[nodiscard]] Product output_product(float* out) const {
+    return {&weights_.attn_output.matrix, out, config_.hidden_size, &LayerAdapter::attn_output};
+  }
+
   // Biases, norms and rotation. The heads of k follow those of q.
   void finish_row(const Pass& pass, std::uint32_t row) const {
     float* q = pass.workspace.qkv + row * config_.qkv_size();

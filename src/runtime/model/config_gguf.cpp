@@ -25,13 +25,14 @@ struct Architecture {
 };
 
 constexpr std::array kArchitectures{
-    Architecture{"llama", RopeStyle::interleaved},      Architecture{"qwen2", RopeStyle::half_split},
-    Architecture{"qwen3", RopeStyle::half_split},       Architecture{"phi3", RopeStyle::half_split},
-    Architecture{"granite", RopeStyle::interleaved},    Architecture{"smollm3", RopeStyle::interleaved},
-    Architecture{"olmo2", RopeStyle::half_split},       Architecture{"gemma2", RopeStyle::half_split},
-    Architecture{"gemma3", RopeStyle::half_split},      Architecture{"qwen2moe", RopeStyle::half_split},
-    Architecture{"qwen3moe", RopeStyle::half_split},    Architecture{"olmoe", RopeStyle::half_split},
-    Architecture{"granitemoe", RopeStyle::interleaved}, Architecture{"lfm2", RopeStyle::half_split},
+    Architecture{"llama", RopeStyle::interleaved},         Architecture{"qwen2", RopeStyle::half_split},
+    Architecture{"qwen3", RopeStyle::half_split},          Architecture{"phi3", RopeStyle::half_split},
+    Architecture{"granite", RopeStyle::interleaved},       Architecture{"smollm3", RopeStyle::interleaved},
+    Architecture{"olmo2", RopeStyle::half_split},          Architecture{"gemma2", RopeStyle::half_split},
+    Architecture{"gemma3", RopeStyle::half_split},         Architecture{"qwen2moe", RopeStyle::half_split},
+    Architecture{"qwen3moe", RopeStyle::half_split},       Architecture{"olmoe", RopeStyle::half_split},
+    Architecture{"granitemoe", RopeStyle::interleaved},    Architecture{"lfm2", RopeStyle::half_split},
+    Architecture{"granitehybrid", RopeStyle::interleaved}, Architecture{"falcon-h1", RopeStyle::half_split},
 };
 
 void read_shape(const GgufFile& file, Fields& fields, ModelConfig& config) {
@@ -117,7 +118,8 @@ void read_experts(const GgufFile& file, Fields& fields, ModelConfig& config) {
   if (const GgufTensor* shared = file.find_tensor("blk.0.ffn_gate_shexp.weight"))
     config.shared_expert_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(shared->rows(), ~0U));
   // llama.cpp has no key for it: Mixtral's, Qwen3's and Granite's are.
-  config.normalize_experts = config.architecture == "llama" || config.architecture == "qwen3moe" || config.architecture == "granitemoe";
+  config.normalize_experts =
+      config.architecture == "llama" || config.architecture == "qwen3moe" || config.architecture.starts_with("granite");
   for (const char* key : {"expert_weights_scale", "expert_group_count"})
     if (fields.get_optional<double>(key).value_or(0.0) > 1.0)
       fields.refuse({ErrorCode::unsupported, fields.field(key), "is not implemented", "use a mixture of experts without it"});
@@ -154,7 +156,8 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
     return fail(
         ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
         "use a model of the families llama (with SmolLM2, Mistral and Mixtral), qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 "
-        "gemma3, a mixture of experts of qwen2moe, qwen3moe, olmoe or granitemoe, or a hybrid of lfm2");
+        "gemma3, a mixture of experts of qwen2moe, qwen3moe, olmoe or granitemoe, or a hybrid of lfm2, "
+        "granitehybrid or falcon-h1");
   }
   config.rope_style = known->rope_style;
   Fields fields(file, config.architecture + ".");

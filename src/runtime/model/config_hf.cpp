@@ -42,6 +42,9 @@ constexpr std::array kArchitectures{
     Architecture{.name = "qwen3_moe", .attention_bias = true},
     Architecture{.name = "olmoe", .norm_epsilon = 1e-5F, .attention_bias = true},
     Architecture{.name = "granitemoe", .attention_bias = true},
+    Architecture{.name = "granitemoehybrid", .attention_bias = true},
+    Architecture{.name = "bamba", .norm_epsilon = 1e-5F},
+    Architecture{.name = "falcon_h1", .norm_epsilon = 1e-5F, .rope_theta = 100000.0},
     Architecture{.name = "lfm2", .norm_epsilon = 1e-5F, .rope_theta = 1000000.0, .tied_embeddings = true},
     Architecture{.name = "gemma2", .tied_embeddings = true, .attention_bias = true},
     Architecture{.name = "gemma3", .rope_theta = 1000000.0, .tied_embeddings = true, .attention_bias = true},
@@ -131,9 +134,10 @@ void read_rope_scaling(const JsonRef& scaling, Fields& fields, ModelConfig& conf
 }
 
 void read_rotated_share(Fields& fields, std::string_view where, ModelConfig& config) {
-  const auto share = fields.get_or<double>("partial_rotary_factor", 1.0);
+  const bool is_bamba = config.architecture == "bamba";
+  const auto share = fields.get_or<double>("partial_rotary_factor", is_bamba ? 0.5 : 1.0);
   if (share == 1.0) return;
-  if (config.architecture == "phi3" && share > 0.0 && share < 1.0)
+  if ((config.architecture == "phi3" || is_bamba) && share > 0.0 && share < 1.0)
     config.rotary_dim = static_cast<std::uint32_t>(config.head_dim * share);
   else
     refuse(fields, fmt::format("{}partial_rotary_factor", where), fmt::format("{} is not implemented", share),
@@ -173,7 +177,7 @@ void read_switches(Fields& fields, const Architecture& architecture, ModelConfig
   config.fused_qkv = config.fused_gate_up = config.architecture == "phi3";
   config.tied_embeddings = fields.get_or<bool>("tie_word_embeddings", architecture.tied_embeddings);
   if (is_gemma) return;
-  if (const auto act = fields.get_or<std::string>("hidden_act", "silu"); act != "silu")
+  if (const auto act = fields.get_optional<std::string>("hidden_act").value_or("silu"); act != "silu")
     refuse(fields, "hidden_act", fmt::format("{} is not implemented", in_quotes(act)), "use a model with silu");
 }
 
@@ -277,7 +281,8 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   if (known == kArchitectures.end()) {
     return fail(ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
                 "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 or "
-                "gemma3_text, a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe or granitemoe, or a hybrid of lfm2");
+                "gemma3_text, a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe or granitemoe, "
+                "or a hybrid of lfm2, granitemoehybrid, bamba or falcon_h1");
   }
   if (json.find("quantization_config")) {
     return fail(ErrorCode::unsupported, "config.json: quantization_config", "quantised safetensors are not implemented",

@@ -93,6 +93,116 @@ void read_lfm2(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
                   .output_bias = bias};
 }
 
+// What the three families with Mamba-2 layers have in common.
+void read_mamba(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
+  StateShape& state = config.state;
+  state.kind = StateKind::mamba2;
+  state.decay_as_log = true;
+  state.conv_taps = fields.get_or<std::uint32_t>("mamba_d_conv", 4);
+  state.conv_bias = fields.get_or<bool>("mamba_conv_bias", true);
+  state.input_bias = fields.get_or<bool>("mamba_proj_bias", false);
+  state.output_bias = state.input_bias;
+  state.heads = fields.get_or<std::uint32_t>("mamba_n_heads", 128);
+  state.groups = fields.get_or<std::uint32_t>("mamba_n_groups", 1);
+  state.size = fields.get_or<std::uint32_t>("mamba_d_state", 256);
+  const bool has_width = config.architecture == "falcon_h1";
+  const auto width = has_width ? fields.get_optional<std::uint32_t>("mamba_d_ssm") : std::nullopt;
+  const double expanded = fields.get_or<double>("mamba_expand", 2.0) * config.hidden_size;
+  const std::uint32_t inner = width ? *width : expanded >= 0.0 && expanded < 4e9 ? static_cast<std::uint32_t>(expanded) : 0;
+  const auto head_dim = json.find("mamba_d_head");
+  const bool is_auto = !head_dim || head_dim->as<std::string_view>().value_or("") == "auto";
+  state.head_dim = is_auto ? inner / std::max(state.heads, 1U) : fields.get_or<std::uint32_t>("mamba_d_head", 0);
+  if (std::uint64_t{state.heads} * state.head_dim != inner) {
+    fields.refuse({ErrorCode::corrupt, "config.json: mamba_n_heads",
+                   fmt::format("{} heads of {} are not {} values", state.heads, state.head_dim, inner),
+                   "use the config that belongs to the weights"});
+  }
+  if (const auto limit = json.find("time_step_limit"); limit && limit->elements()) {
+    const auto bounds = limit->elements();
+    // JSON has no infinity: the usual limits are 0 and one that is written in another way, or none.
+    if (!bounds->empty() && bounds->front().as<double>().value_or(0.0) > 0.0)
+      refuse(fields, "time_step_limit", "steps within bounds are not implemented", "use a model without them");
+  }
+}
+
+// Its experts, if it has any, and the part that all tokens go through, which is all of the feed-forward part if not.
+void read_granite_hybrid(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
+  config.tensor_names = TensorNames::granite_hybrid;
+  read_mamba(json, fields, config);
+  config.state.has_norm = true;
+  config.layer_memories = read_layer_types(json, "layer_types", "mamba", fields, config);
+  if (config.layer_memories.empty()) config.layer_memories.assign(std::min(config.num_layers, 4096U), LayerMemory::state);
+  if (fields.get_optional<std::string>("position_embedding_type").value_or("nope") != "rope") config.still_layer_interval = 1;
+  const auto shared = fields.get_or<std::uint32_t>("shared_intermediate_size", 1024);
+  config.num_experts = fields.get_or<std::uint32_t>("num_local_experts", 8);
+  if (config.num_experts == 0) {
+    config.intermediate_size = shared;
+    config.fused_gate_up = true;
+    return;
+  }
+  config.experts_per_token = fields.get_or<std::uint32_t>("num_experts_per_tok", 2);
+  config.expert_size = config.intermediate_size;
+  config.shared_expert_size = shared;
+  config.fused_shared_gate_up = true;
+  config.weighs_shared_expert = false;
+  config.normalize_experts = true;
+  config.expert_tensors = ExpertTensors::stacked_gate_up;
+}
+
+void read_bamba(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
+  config.tensor_names = TensorNames::bamba;
+  read_mamba(json, fields, config);
+  config.state.has_norm = true;
+  config.layer_memories = read_attending(json, "attn_layer_indices", fields, config);
+  if (config.layer_memories.empty()) config.layer_memories.assign(std::min(config.num_layers, 4096U), LayerMemory::state);
+}
+
+std::vector<float> read_scales(const JsonRef& json, std::string_view key, std::size_t count, JsonFields& fields) {
+  std::vector<float> scales(count, 1.0F);
+  const auto list = json.find(key);
+  if (!list) return scales;
+  const auto entries = list->elements();
+  if (!entries) {
+    fields.refuse(entries.error());
+    return scales;
+  }
+  if (entries->size() != count)
+    fields.refuse({ErrorCode::corrupt, list->path(), fmt::format("{} factors, and there are {} parts", entries->size(), count),
+                   "use the config that belongs to the weights"});
+  for (std::size_t i = 0; i < std::min(count, entries->size()); ++i) {
+    const auto scale = (*entries)[i].as<float>();
+    if (!scale) fields.refuse(scale.error());
+    scales[i] = scale.value_or(1.0F);
+  }
+  return scales;
+}
+
+// Every layer attends and has a state. What scales the input of attention scales queries and keys, hence the scores, and values.
+void read_falcon_h1(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
+  config.tensor_names = TensorNames::bamba;
+  config.layer_memories.assign(std::min(config.num_layers, 4096U), LayerMemory::both);
+  read_mamba(json, fields, config);
+  StateShape& state = config.state;
+  state.output_bias = fields.get_or<bool>("projectors_bias", false);
+  state.has_norm = fields.get_or<bool>("mamba_rms_norm", false);
+  state.norm_groups = state.groups;
+  state.gates_normed = fields.get_or<bool>("mamba_norm_before_gate", true);
+  const auto scale = [&fields](const char* key) { return fields.get_optional<float>(key).value_or(1.0F); };
+  state.input_scale = scale("ssm_in_multiplier");
+  state.output_scale = scale("ssm_out_multiplier");
+  std::ranges::copy(read_scales(json, "ssm_multipliers", state.part_scales.size(), fields), state.part_scales.begin());
+  const float input = scale("attention_in_multiplier");
+  config.attention_scale *= input * input * scale("key_multiplier");
+  config.attention_output_scale = input * scale("attention_out_multiplier");
+  const std::vector<float> mlp = read_scales(json, "mlp_multipliers", 2, fields);
+  config.gate_scale = mlp[0];
+  config.down_scale = mlp[1];
+  config.embedding_scale = scale("embedding_multiplier");
+  config.logit_divisor = 1.0F / scale("lm_head_multiplier");
+  for (const char* key : {"attention_bias", "mlp_bias"})
+    if (fields.get_or<bool>(key, false)) refuse(fields, key, "is not implemented with this architecture", "use a model without it");
+}
+
 // One whose layers all attend is like any other.
 void drop_unused(ModelConfig& config) {
   if (std::ranges::any_of(config.layer_memories, [](LayerMemory memory) { return memory != LayerMemory::attention; })) return;
@@ -103,11 +213,16 @@ void drop_unused(ModelConfig& config) {
 }  // namespace
 
 bool may_have_states(std::string_view architecture) {
-  return architecture == "lfm2";
+  for (const std::string_view name : {"lfm2", "granitemoehybrid", "granitehybrid", "bamba", "falcon_h1", "falcon-h1"})
+    if (architecture == name) return true;
+  return false;
 }
 
 void read_states(const JsonRef& json, ConfigFields<JsonRef>& fields, ModelConfig& config) {
-  read_lfm2(json, fields, config);
+  if (config.architecture == "lfm2") read_lfm2(json, fields, config);
+  if (config.architecture == "granitemoehybrid") read_granite_hybrid(json, fields, config);
+  if (config.architecture == "bamba") read_bamba(json, fields, config);
+  if (config.architecture == "falcon_h1") read_falcon_h1(json, fields, config);
   drop_unused(config);
 }
 
@@ -115,13 +230,40 @@ void read_states(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConf
   const auto has = [&](std::string_view part) {
     return std::ranges::any_of(file.tensors(), [&](const GgufTensor& tensor) { return tensor.name.ends_with(part); });
   };
-  config.tensor_names = TensorNames::lfm2;
-  config.qk_norm = QkNorm::per_head;
-  config.state = {.kind = StateKind::short_conv,
-                  .conv_taps = fields.need<std::uint32_t>("shortconv.l_cache"),
-                  .conv_bias = has("shortconv.conv.bias"),
-                  .input_bias = has("shortconv.in_proj.bias"),
-                  .output_bias = has("shortconv.out_proj.bias")};
+  StateShape& state = config.state;
+  if (config.architecture == "lfm2") {
+    config.tensor_names = TensorNames::lfm2;
+    config.qk_norm = QkNorm::per_head;
+    state.kind = StateKind::short_conv;
+    state.conv_taps = fields.need<std::uint32_t>("shortconv.l_cache");
+    state.conv_bias = has("shortconv.conv.bias");
+    state.input_bias = has("shortconv.in_proj.bias");
+    state.output_bias = has("shortconv.out_proj.bias");
+    return drop_unused(config);
+  }
+  const bool is_falcon = config.architecture == "falcon-h1";
+  if (is_falcon) config.layer_memories.assign(std::min(config.num_layers, 4096U), LayerMemory::both);
+  const auto inner = fields.need<std::uint32_t>("ssm.inner_size");
+  state.kind = StateKind::mamba2;
+  state.conv_taps = fields.need<std::uint32_t>("ssm.conv_kernel");
+  state.conv_bias = has("ssm_conv1d.bias");
+  state.input_bias = has("ssm_in.bias");
+  state.output_bias = has("ssm_out.bias");
+  state.heads = fields.need<std::uint32_t>("ssm.time_step_rank");  // llama.cpp's name for them
+  state.head_dim = inner / std::max(state.heads, 1U);
+  state.groups = fields.need<std::uint32_t>("ssm.group_count");
+  state.size = fields.need<std::uint32_t>("ssm.state_size");
+  state.has_norm = has("ssm_norm.weight");
+  state.norm_groups = state.groups;
+  if (state.heads * std::uint64_t{state.head_dim} != inner) {
+    fields.refuse({ErrorCode::corrupt, fields.field("ssm.inner_size"), fmt::format("{} heads cannot share {} values", state.heads, inner),
+                   "download or convert the file again"});
+  }
+  config.weighs_shared_expert = false;
+  // A part that all tokens go through has a width of its own, and no key.
+  const GgufTensor* gate = file.find_tensor("blk.0.ffn_gate.weight");
+  if (config.num_experts == 0 && gate != nullptr)
+    config.intermediate_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(gate->rows(), ~0U));
   drop_unused(config);
 }
 

@@ -27,29 +27,30 @@ PagedKvLayer kv_layer(const KvCache& cache, std::uint32_t layer) {
           .token_stride = layout.token_stride};
 }
 
-LayerCache layer_cache(const KvCache& cache, const Workspace& workspace, LayerMemory memory, std::uint32_t layer) {
+// `state`: where the layout has the layer's state.
+LayerCache layer_cache(const KvCache& cache, const Workspace& workspace, LayerMemory memory, std::uint32_t layer, std::uint32_t state) {
   LayerCache found;
   const std::vector<KvLayerLayout>& layers = cache.layout().layers;
-  if (memory == LayerMemory::attention) {
+  if (memory != LayerMemory::state) {
     found.kv = kv_layer(cache, layer);
     found.attention = &workspace.groups[layers[layer].group];
-  } else {
-    found.states = {cache.states(layer), layers[layer].block_stride};
-    found.recurrence = &workspace.groups[layers[layer].group];
+  }
+  if (memory != LayerMemory::attention) {
+    found.states = {cache.states(state), layers[state].block_stride};
+    found.recurrence = &workspace.groups[layers[state].group];
   }
   return found;
 }
 
 // A cache that was laid out for another model would be read as nonsense, so it is looked at before every pass: a few compares per layer.
-void check_cache(const ModelConfig& config, const KvLayout& layout) {
+void check_cache(const ModelConfig& config, const KvLayout& layout, std::span<const std::uint32_t> state_places,
+                 std::uint64_t state_bytes) {
   for (std::uint32_t i = 0; i < config.num_layers; ++i) {
     const KvLayerLayout& layer = layout.layers[i];
-    if (config.layer(i).memory == LayerMemory::state) {
-      std::uint64_t floats = 0;
-      for (const auto& shape : config.state_shapes()) floats += shape[0] * shape[1];
-      QUIRE_CHECK(layer.state_bytes == floats * sizeof(float), "a KV cache of other states");
-      continue;
-    }
+    const LayerMemory memory = config.layer_memories.empty() ? LayerMemory::attention : config.layer_memories[i];
+    if (memory != LayerMemory::attention)
+      QUIRE_CHECK(layout.layers[state_places[i]].state_bytes == state_bytes, "a KV cache of other states");
+    if (memory == LayerMemory::state) continue;
     QUIRE_CHECK(layer.num_kv_heads == config.num_kv_heads && layer.head_dim == config.head_dim, "a KV cache of another model");
     QUIRE_CHECK(layout.groups[layer.group].sliding_window() == config.layer(i).window, "a KV cache of other windows");
   }
@@ -73,6 +74,13 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const Kernel
   // neighbours.
   for (std::size_t i = 0; i < factors.size(); ++i) frequencies_[i] /= factors[i];
   for (float& weight : logit_norm_) weight /= config.logit_divisor;
+  num_kept_ = config.num_layers;
+  for (std::uint32_t i = 0; i < config.num_layers; ++i) state_places_.push_back(memories_[i] == LayerMemory::both ? num_kept_++ : i);
+  for (const auto& shape : config.state_shapes()) {
+    std::uint64_t bytes = sizeof(float);
+    for (const std::uint64_t dimension : shape) bytes *= dimension;
+    state_bytes_ += bytes;
+  }
 }
 
 void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks) {
@@ -82,7 +90,7 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
   lay_out(pass_, input, cache.layout(), tables);
   embed(input);
   for (std::uint32_t i = 0; i < layers_.size(); ++i) {
-    const LayerCache kept = layer_cache(cache, pass_.workspace, memories_[i], i);
+    const LayerCache kept = layer_cache(cache, pass_.workspace, memories_[i], i, state_places_[i]);
     pass_.layer = i;
     if (hooks != nullptr) hooks->before_attention(i);
     layers_[i].attention->write_kv(pass_, kept);
@@ -106,9 +114,8 @@ void Decoder::check(const BatchInput& input, const KvCache& cache, const PassOut
   QUIRE_CHECK(input.sequences.size() <= limits.sequences, "more than max_num_seqs");
   QUIRE_CHECK(output.logits.empty() || output.logits.size() == num_outputs * config_.vocab_size, "logits of another size");
   QUIRE_CHECK(output.hidden.empty() || output.hidden.size() == num_outputs * config_.hidden_size, "hidden rows of another size");
-  QUIRE_CHECK(cache.layout().layers.size() == config_.num_layers && cache.layout().groups.size() <= limits.groups,
-              "a KV cache of another model");
-  check_cache(config_, cache.layout());
+  QUIRE_CHECK(cache.layout().layers.size() == num_kept_ && cache.layout().groups.size() <= limits.groups, "a KV cache of another model");
+  check_cache(config_, cache.layout(), state_places_, state_bytes_);
   std::size_t rows = 0;
   for (const BatchSequence& sequence : input.sequences) {
     rows += sequence.num_tokens;

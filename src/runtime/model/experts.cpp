@@ -77,14 +77,16 @@ class ExpertsFeedForward final : public FeedForwardHalf {
     const Activations x = pass.stream_input().slice(first, count);
     const std::array products{Product{&weights_.router, pairs.scores, stride},
                               Product{&weights_.shared_weight, pairs.scores + config_.num_experts, stride}};
-    pass.multiply(std::span(products).first(has_shared() ? 2 : 1), x);
+    const bool is_weighed = has_shared() && config_.weighs_shared_expert;
+    pass.multiply(std::span(products).first(is_weighed ? 2 : 1), x);
     const std::size_t per_row = config_.parts_per_token();
     pass.for_rows(count, [&](std::uint32_t begin, std::uint32_t end) {
       for (std::uint32_t row = begin; row < end; ++row) {
         const float* scores = pairs.scores + row * stride;
         ChosenExpert* chosen = pairs.chosen + row * per_row;
         choose_experts({scores, config_.num_experts}, config_.normalize_experts, {chosen, config_.experts_per_token});
-        if (has_shared()) chosen[config_.experts_per_token] = {config_.num_experts, shared_share(scores[config_.num_experts])};
+        if (has_shared())
+          chosen[config_.experts_per_token] = {config_.num_experts, is_weighed ? shared_share(scores[config_.num_experts]) : 1.0F};
       }
     });
   }

@@ -1,6 +1,18 @@
 #include "runtime/model/layer.h"
 
+#include <utility>
+
 namespace quire {
+namespace {
+
+std::unique_ptr<const AttentionHalf> make_look_back(const LayerConfig& layer, const LayerWeights& weights) {
+  if (layer.memory == LayerMemory::attention) return make_attention(layer, weights);
+  auto recurrence = layer.state.kind == StateKind::short_conv ? make_short_conv(layer, weights) : make_mamba2(layer, weights);
+  if (layer.memory == LayerMemory::state) return recurrence;
+  return make_parallel(layer, weights, make_attention(layer, weights), std::move(recurrence));
+}
+
+}  // namespace
 
 std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& weights) {
   std::vector<Layer> layers;
@@ -8,8 +20,7 @@ std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& 
     const std::vector<float>* next_norm = i + 1 == config.num_layers ? nullptr : &weights.layers[i + 1].attn_norm;
     const LayerConfig layer = config.layer(i);
     const auto make_half = layer.num_experts > 0 ? make_experts : make_feed_forward;
-    const auto make_memory = layer.memory == LayerMemory::attention ? make_attention : make_short_conv;
-    layers.push_back({make_memory(layer, weights.layers[i]), make_half(layer, weights.layers[i], next_norm)});
+    layers.push_back({make_look_back(layer, weights.layers[i]), make_half(layer, weights.layers[i], next_norm)});
   }
   return layers;
 }

@@ -39,6 +39,8 @@ class AttentionHalf {
   virtual void write_kv(Pass& pass, const LayerCache& cache) const = 0;
   // When keys and values of every row are there; of the rows that go on.
   virtual void attend(Pass& pass, const LayerCache& cache) const = 0;
+  // Its first part: what is made of the rows goes to out, row r to out + r * hidden_size, without bias and norm.
+  virtual void mix(Pass& pass, const LayerCache& cache, float* out) const = 0;
 };
 
 class FeedForwardHalf {
@@ -59,6 +61,11 @@ std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& 
 // next_norm: of what follows the layer; null: nothing does.
 std::unique_ptr<const AttentionHalf> make_attention(const LayerConfig& config, const LayerWeights& weights);
 std::unique_ptr<const AttentionHalf> make_short_conv(const LayerConfig& config, const LayerWeights& weights);
+std::unique_ptr<const AttentionHalf> make_mamba2(const LayerConfig& config, const LayerWeights& weights);
+// Both, of one input.
+std::unique_ptr<const AttentionHalf> make_parallel(const LayerConfig& config, const LayerWeights& weights,
+                                                   std::unique_ptr<const AttentionHalf> attention,
+                                                   std::unique_ptr<const AttentionHalf> recurrence);
 std::unique_ptr<const FeedForwardHalf> make_feed_forward(const LayerConfig& config, const LayerWeights& weights,
                                                          const std::vector<float>* next_norm);
 std::unique_ptr<const FeedForwardHalf> make_experts(const LayerConfig& config, const LayerWeights& weights,

@@ -72,6 +72,7 @@ std::optional<Error> check_scales(const ModelConfig& c) {
   for (const auto& [name, value] : {std::pair("attention_scale", c.attention_scale),
                                     {"embedding_scale", c.embedding_scale},
                                     {"residual_scale", c.residual_scale},
+                                    {"attention_output_scale", c.attention_output_scale},
                                     {"logit_scale", c.logit_divisor}}) {
     if (!positive(value)) return Error{ErrorCode::corrupt, name, fmt::format("{} is not positive", value), {}};
   }
@@ -119,6 +120,28 @@ std::optional<Error> check_experts(const ModelConfig& c) {
   return std::nullopt;
 }
 
+std::optional<Error> check_scan(const StateShape& state) {
+  constexpr std::uint32_t kMaxHeads = 4096, kMaxSize = 4096, kMaxValues = 1U << 20;
+  const std::tuple<const char*, std::uint32_t, std::uint32_t> ranges[] = {{"mamba_n_heads", state.heads, kMaxHeads},
+                                                                          {"mamba_d_head", state.head_dim, kMaxValues / kMaxHeads * 4},
+                                                                          {"mamba_n_groups", state.groups, state.heads},
+                                                                          {"mamba_d_state", state.size, kMaxSize}};
+  for (const auto& [name, value, limit] : ranges)
+    if (value == 0 || value > limit) return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range (1 to {})", value, limit), {}};
+  if (state.heads % state.groups != 0)
+    return Error{ErrorCode::corrupt, "mamba_n_groups", fmt::format("{} heads cannot share {} groups", state.heads, state.groups), {}};
+  if (state.head_dim % kScanLanes != 0) {
+    return Error{ErrorCode::unsupported, "mamba_d_head", fmt::format("{} is no multiple of {}", state.head_dim, kScanLanes),
+                 "use a model with another head size"};
+  }
+  if (state.norm_groups == 0 || state.heads * state.head_dim % state.norm_groups != 0)
+    return Error{ErrorCode::corrupt, "mamba_n_groups", fmt::format("{} groups cannot be normed", state.norm_groups), {}};
+  for (const float scale : {state.input_scale, state.output_scale, state.part_scales[0], state.part_scales[1], state.part_scales[2],
+                            state.part_scales[3], state.part_scales[4]})
+    if (!std::isfinite(scale)) return Error{ErrorCode::corrupt, "ssm_multipliers", fmt::format("{} is no factor", scale), {}};
+  return std::nullopt;
+}
+
 std::optional<Error> check_states(const ModelConfig& c) {
   const auto has_state = [](LayerMemory memory) { return memory != LayerMemory::attention; };
   if (std::ranges::none_of(c.layer_memories, has_state)) return std::nullopt;
@@ -129,26 +152,29 @@ std::optional<Error> check_states(const ModelConfig& c) {
     return Error{ErrorCode::unsupported, "conv_kernel", fmt::format("{} is out of range (2 to {})", c.state.conv_taps, kMaxConvTaps),
                  "use a model with short convolutions"};
   }
-  return std::nullopt;
+  return c.state.kind == StateKind::mamba2 ? check_scan(c.state) : std::nullopt;
 }
 
 }  // namespace
 
 std::uint32_t LayerShape::state_input_size() const {
-  return 3 * hidden_size;
+  if (state.kind == StateKind::short_conv) return 3 * hidden_size;
+  return state_output_size() + conv_channels() + state.heads;
 }
 
 std::uint32_t LayerShape::conv_channels() const {
-  return hidden_size;
+  return state.kind == StateKind::short_conv ? hidden_size : state_output_size() + 2 * state.groups * state.size;
 }
 
 std::uint32_t LayerShape::state_output_size() const {
-  return hidden_size;
+  return state.kind == StateKind::short_conv ? hidden_size : state.heads * state.head_dim;
 }
 
 std::vector<std::vector<std::uint64_t>> LayerShape::state_shapes() const {
   if (state.kind == StateKind::none) return {};
-  return {{state.conv_taps - 1, conv_channels()}};
+  std::vector<std::vector<std::uint64_t>> shapes = {{state.conv_taps - 1, conv_channels()}};
+  if (state.kind == StateKind::mamba2) shapes.push_back({state.heads, state.head_dim, state.size});
+  return shapes;
 }
 
 LayerConfig ModelConfig::layer(std::uint32_t index) const {

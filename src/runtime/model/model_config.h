@@ -2,6 +2,7 @@
 // A decoder described by numbers and switches: what the files of every supported architecture boil down to.
 // Read from a model's files (config_gguf.cpp, config_hf.cpp), checked once, and never changed. Everything that differs between
 // architectures is a field here: the decoder asks for no name.
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,10 +32,11 @@ enum class Rotation : std::uint8_t { none, model, window };
 enum class ExpertTensors : std::uint8_t { apart, apart_in_block, stacked, stacked_gate_up };
 
 // What files call the tensors, where the usual names are not theirs.
-enum class TensorNames : std::uint8_t { usual, lfm2 };
+enum class TensorNames : std::uint8_t { usual, lfm2, granite_hybrid, bamba };
 
-// How a state changes with a token: by a short convolution over the last inputs, gated before and behind.
-enum class StateKind : std::uint8_t { none, short_conv };
+// How a state changes with a token: by a short convolution over the last inputs, gated before and behind; or by one with a selective scan
+// behind it.
+enum class StateKind : std::uint8_t { none, short_conv, mamba2 };
 
 // Of the layers with a state, which are alike.
 struct StateShape {
@@ -42,6 +44,19 @@ struct StateShape {
   std::uint32_t conv_taps = 0;  // tokens that the convolution sees, the current one among them
   bool conv_bias = false;
   bool input_bias = false, output_bias = false;  // of the projections
+
+  // Of mamba2.
+  std::uint32_t heads = 0;
+  std::uint32_t head_dim = 0;  // values of a head
+  std::uint32_t groups = 0;    // of heads that share b and c
+  std::uint32_t size = 0;      // numbers of a value's state
+  bool decay_as_log = false;   // the file keeps log(-decay)
+  bool has_norm = false;       // of what comes out of the scan: as one, or cut into norm_groups
+  std::uint32_t norm_groups = 1;
+  bool gates_normed = false;                                          // the gate comes behind the norm
+  float input_scale = 1.0F;                                           // of the projected input, before its bias
+  std::array<float, 5> part_scales = {1.0F, 1.0F, 1.0F, 1.0F, 1.0F};  // of its parts: gate, values, b, c, steps
+  float output_scale = 1.0F;                                          // where attention is beside it
 };
 
 // What all layers of a model have in common.
@@ -52,9 +67,12 @@ struct LayerShape {
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;  // need not be hidden_size / num_heads
   float norm_epsilon = 1e-5F;
-  float attention_scale = 0.0F;     // 1 / sqrt(head_dim), unless the model brings its own
-  float attention_soft_cap = 0.0F;  // of the scores: cap * tanh(score / cap); 0: none
-  float residual_scale = 1.0F;      // of what each half of a layer adds to the stream
+  float attention_scale = 0.0F;         // 1 / sqrt(head_dim), unless the model brings its own
+  float attention_soft_cap = 0.0F;      // of the scores: cap * tanh(score / cap); 0: none
+  float attention_output_scale = 1.0F;  // where a state is beside it
+  float gate_scale = 1.0F;              // in the feed-forward part: of the gate before its activation,
+  float down_scale = 1.0F;              // and of what comes out
+  float residual_scale = 1.0F;          // of what each half of a layer adds to the stream
   std::uint32_t rotary_dim = 0;
   RopeStyle rope_style = RopeStyle::half_split;
 
@@ -74,6 +92,8 @@ struct LayerShape {
   std::uint32_t experts_per_token = 0;
   std::uint32_t expert_size = 0;         // as intermediate_size, of each
   std::uint32_t shared_expert_size = 0;  // of the one that all tokens go through; 0: there is none
+  bool weighs_shared_expert = true;      // each token by a weight of its own
+  bool fused_shared_gate_up = false;     // the file keeps its gate and up as one matrix
   bool normalize_experts = false;        // the weights of a token's experts are made to sum to 1
   ExpertTensors expert_tensors = ExpertTensors::apart;
 
@@ -102,7 +122,8 @@ struct LayerConfig : LayerShape {
 
 struct ModelConfig : LayerShape {
   // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2" or "gemma3"; SmolLM2 is a llama. Or, with
-  // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe" or "granitemoe". Or, with states, "lfm2".
+  // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe" or "granitemoe". Or, with states, "lfm2",
+  // "granitemoehybrid", "bamba" or "falcon_h1" (in GGUF files "granitehybrid" and "falcon-h1").
   std::string architecture;
   TensorNames tensor_names = TensorNames::usual;
   std::uint32_t num_layers = 0;

@@ -89,7 +89,7 @@ std::uint64_t num_unused_parameters(const ModelConfig& config) {
 }
 
 const char* state_name(StateKind kind) {
-  return kind == StateKind::short_conv ? "short_conv" : "";
+  return kind == StateKind::short_conv ? "short_conv" : kind == StateKind::mamba2 ? "mamba2" : "";
 }
 
 // Saved without what generates text: the names of such a folder begin inside the decoder.

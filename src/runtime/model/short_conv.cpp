@@ -34,7 +34,7 @@ class ShortConv final : public AttentionHalf {
               .taps = config_.state.conv_taps});
   }
 
-  void attend(Pass& pass, const LayerCache& /*cache*/) const override {
+  void mix(Pass& pass, const LayerCache& /*cache*/, float* mixed) const override {
     const std::uint32_t width = config_.hidden_size;
     const Activations x = pass.activations(pass.workspace.mixed, pass.rows, width, pass.workspace.inner_codes);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
@@ -46,7 +46,11 @@ class ShortConv final : public AttentionHalf {
       }
       pass.kernels.prepare(x, begin, end);
     });
-    pass.multiply(std::array{Product{&weights_.state_output.matrix, pass.workspace.input, width}}, x);
+    pass.multiply(std::array{Product{&weights_.state_output.matrix, mixed, width}}, x);
+  }
+
+  void attend(Pass& pass, const LayerCache& cache) const override {
+    mix(pass, cache, pass.workspace.input);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       pass.add_to_stream(weights_.state_output.bias, weights_.attn_post_norm, &weights_.ffn_norm, begin, end);
     });

@@ -54,6 +54,7 @@ enum class TensorRole : std::uint8_t {
   shared_up,
   shared_down,
   shared_weight,
+  shared_gate_up,
   // of a layer with a state
   state_input,
   state_input_bias,
@@ -61,6 +62,10 @@ enum class TensorRole : std::uint8_t {
   conv_bias,
   state_output,
   state_output_bias,
+  step_bias,
+  state_decay,
+  state_skip,
+  state_norm,
 };
 
 struct ExpertRoles {

@@ -28,6 +28,7 @@ struct PackTask {
   TensorView source;
   PackedMatrix* matrix = nullptr;  // one of the two
   std::vector<float>* vector = nullptr;
+  bool transposes = false;  // the vector becomes [columns][rows]
 };
 
 struct StackedPart {
@@ -58,7 +59,15 @@ class TaskCollector {
   }
   // Floats, which become [columns][rows].
   void table(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, std::vector<float>& out) {
-    if (auto view = take(role, layer, 2, rows, columns)) tasks_.push_back({std::move(*view), nullptr, &out});
+    if (auto view = take(role, layer, 2, rows, columns)) tasks_.push_back({std::move(*view), nullptr, &out, true});
+  }
+  // So many floats, whatever their shape.
+  void floats(TensorRole role, std::uint32_t layer, std::uint32_t count, std::vector<float>& out) {
+    const auto found = unused_.find(file_.name_of(role, layer));
+    const bool is_flat = found == unused_.end() || found->second.rows * found->second.columns != count;
+    const std::uint64_t rows = is_flat ? 1 : found->second.rows;
+    if (auto view = take(role, layer, is_flat ? 1 : 0, rows, static_cast<std::uint32_t>(count / rows)))
+      tasks_.push_back({std::move(*view), nullptr, &out});
   }
   void vector_if(bool present, TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
     if (present) vector(role, layer, size, out);
@@ -164,6 +173,11 @@ void collect_state(const LayerConfig& c, std::uint32_t layer, TaskCollector& col
   collector.vector_if(c.state.conv_bias, TensorRole::conv_bias, layer, c.conv_channels(), out.conv_bias);
   collector.linear(TensorRole::state_output, TensorRole::state_output_bias, c.state.output_bias, layer, c.hidden_size,
                    c.state_output_size(), out.state_output);
+  if (c.state.kind != StateKind::mamba2) return;
+  collector.floats(TensorRole::step_bias, layer, c.state.heads, out.step_bias);
+  collector.floats(TensorRole::state_decay, layer, c.state.heads, out.state_decay);
+  collector.floats(TensorRole::state_skip, layer, c.state.heads, out.state_skip);
+  if (c.state.has_norm) collector.floats(TensorRole::state_norm, layer, c.state_output_size(), out.state_norm);
 }
 
 void collect_routed_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
@@ -200,10 +214,15 @@ void collect_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& c
   collect_routed_experts(c, layer, collector, out);
   if (!has_shared) return;
   ExpertWeights& shared = out.experts.back();
-  collector.matrix(TensorRole::shared_gate, layer, c.shared_expert_size, c.hidden_size, shared.gate);
-  collector.matrix(TensorRole::shared_up, layer, c.shared_expert_size, c.hidden_size, shared.up);
+  if (c.fused_shared_gate_up) {
+    collector.stacked(TensorRole::shared_gate_up, layer, c.hidden_size,
+                      std::array{StackedPart{c.shared_expert_size, &shared.gate}, StackedPart{c.shared_expert_size, &shared.up}});
+  } else {
+    collector.matrix(TensorRole::shared_gate, layer, c.shared_expert_size, c.hidden_size, shared.gate);
+    collector.matrix(TensorRole::shared_up, layer, c.shared_expert_size, c.hidden_size, shared.up);
+  }
   collector.matrix(TensorRole::shared_down, layer, c.hidden_size, c.shared_expert_size, shared.down);
-  collector.matrix(TensorRole::shared_weight, layer, 1, c.hidden_size, out.shared_weight);
+  if (c.weighs_shared_expert) collector.matrix(TensorRole::shared_weight, layer, 1, c.hidden_size, out.shared_weight);
 }
 
 void collect_feed_forward(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
@@ -301,14 +320,16 @@ void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row
   }
 }
 
-Result<void> pack_vector(const ModelFile& file, const TensorView& source, std::vector<float>& vector) {
+Result<void> pack_vector(const ModelFile& file, const PackTask& task) {
+  const TensorView& source = task.source;
   std::vector<std::byte> bytes(source.data.size());
   if (auto read = file.read(source.data, bytes); !read) return read;
   std::vector<float> row(source.columns);
-  vector.resize(source.rows * source.columns);
+  task.vector->resize(source.rows * source.columns);
+  const std::size_t row_size = bytes.size() / source.rows;
   for (std::size_t i = 0; i < source.rows; ++i) {
-    dequantise_row(source.type, std::span(bytes).subspan(i * (bytes.size() / source.rows), bytes.size() / source.rows), row);
-    for (std::size_t j = 0; j < row.size(); ++j) vector[j * source.rows + i] = row[j];
+    dequantise_row(source.type, std::span(bytes).subspan(i * row_size, row_size), row);
+    for (std::size_t j = 0; j < row.size(); ++j) (*task.vector)[task.transposes ? j * source.rows + i : i * source.columns + j] = row[j];
   }
   return {};
 }
@@ -346,7 +367,7 @@ Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, Thre
   pool.parallel_for(static_cast<std::uint32_t>(tasks.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::uint32_t i = begin; i < end && !failed; ++i) {
       const PackTask& task = tasks[i];
-      auto packed = task.vector != nullptr ? pack_vector(file, task.source, *task.vector) : pack_matrix(file, task.source, *task.matrix);
+      auto packed = task.vector != nullptr ? pack_vector(file, task) : pack_matrix(file, task.source, *task.matrix);
       if (!packed) {
         const std::lock_guard lock(mutex);
         failed = true;
@@ -384,7 +405,9 @@ std::uint64_t DecoderWeights::bytes() const {
   for (const LayerWeights& layer : layers) {
     for (const auto* norm : {&layer.attn_norm, &layer.q_norm, &layer.k_norm, &layer.attn_post_norm, &layer.ffn_norm, &layer.ffn_post_norm})
       floats += norm->size();
-    floats += layer.conv_weights.size() + layer.conv_bias.size();
+    for (const auto* part :
+         {&layer.conv_weights, &layer.conv_bias, &layer.step_bias, &layer.state_decay, &layer.state_skip, &layer.state_norm})
+      floats += part->size();
     for (const Linear* linear :
          {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down, &layer.state_input, &layer.state_output})
       sum += bytes_of(*linear);
@@ -402,6 +425,9 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, voi
   if (auto packed = run_tasks(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   add_to_norms(file.config().norm_offset, weights);
+  if (file.config().state.decay_as_log)
+    for (LayerWeights& layer : weights.layers)
+      for (float& decay : layer.state_decay) decay = -std::exp(decay);
   const bool longrope = !weights.rope_long_factors.empty();
   for (const auto& [role, factors] :
        {std::pair(longrope ? TensorRole::rope_short_factors : TensorRole::rope_factors, &weights.rope_factors),

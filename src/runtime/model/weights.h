@@ -37,6 +37,8 @@ struct LayerWeights {
   Linear state_input, state_output;
   std::vector<float> conv_weights;  // [taps][channels], of the oldest input first
   std::vector<float> conv_bias;
+  std::vector<float> step_bias, state_decay, state_skip;  // [head]; what the step is multiplied with, below 0
+  std::vector<float> state_norm;
 };
 
 struct DecoderWeights {

@@ -77,6 +77,7 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   const std::size_t segments = limits.positions / kSegmentTokens + 1;
   attention_scratch_bytes_ = round_up(quire::attention_scratch_bytes(config.head_dim, config.group()));
   const bool has_states = config.state.kind != StateKind::none;
+  const bool has_both = std::ranges::find(config.layer_memories, LayerMemory::both) != config.layer_memories.end();
   const std::uint32_t state_output = has_states ? config.state_output_size() : 0;
   adapted.max_rank = limits.max_lora_rank;
   const auto carve = [&](std::byte* base) {
@@ -95,6 +96,8 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     carver.take(mixed, rows * std::max(config.q_size(), state_output));
     carver.take(sources, rows);
     carver.take(state_input, rows * (has_states ? config.state_input_size() : 0));
+    carver.take(state_decays, rows * config.state.heads);
+    carver.take(beside, rows * (has_both ? config.hidden_size : 0));
     carver.take(gate, ffn_rows * config.intermediate_size);
     carver.take(up, ffn_rows * config.intermediate_size);
     hidden_codes = carver.take_bytes(code_bytes(mode, code_rows, config.hidden_size));

@@ -107,5 +107,91 @@ TEST(CausalConv, IsCloseToDoublePrecision) {
   }
 }
 
+struct ScanCase {
+  std::uint32_t size, rows;
+};
+
+struct ScanData {
+  ScanData(Rng& rng, const ScanCase& c)
+      : x(random_floats(rng, std::size_t{c.rows} * kStride)),
+        b(random_floats(rng, std::size_t{c.rows} * (c.size + 5))),
+        c(random_floats(rng, std::size_t{c.rows} * (c.size + 5))),
+        steps(random_floats(rng, std::size_t{c.rows} * 2)),
+        before(random_floats(rng, std::size_t{c.size} * kScanLanes)) {
+    for (float& step : steps) step = std::fabs(step) * 0.2F;
+    for (const float step : steps) decays.push_back(std::exp(-step));
+  }
+  static constexpr std::size_t kStride = 40;
+  std::vector<float> x, b, c, steps, before, decays;
+};
+
+struct ScanOut {
+  std::vector<float> y, after;
+};
+
+ScanOut scan(const Kernels& kernels, const ScanCase& c, const ScanData& data, std::uint32_t piece, bool begins, bool in_place) {
+  ScanOut result{.y = in_place ? data.x : std::vector<float>(data.x.size()), .after = data.before};
+  for (std::uint32_t done = 0; done < c.rows; done += piece)
+    kernels.selective_scan({.x = (in_place ? result.y : data.x).data() + done * ScanData::kStride,
+                            .y = result.y.data() + done * ScanData::kStride,
+                            .stride = ScanData::kStride,
+                            .b = data.b.data() + done * std::size_t{c.size + 5},
+                            .c = data.c.data() + done * std::size_t{c.size + 5},
+                            .group_stride = c.size + 5,
+                            .steps = data.steps.data() + done * std::size_t{2},
+                            .decays = data.decays.data() + done * std::size_t{2},
+                            .step_stride = 2,
+                            .decay_stride = 2,
+                            .before = begins && done == 0 ? nullptr : result.after.data(),
+                            .after = result.after.data(),
+                            .skip = 0.7F,
+                            .size = c.size,
+                            .rows = std::min(piece, c.rows - done)});
+  // What lies between rows is nobody's.
+  for (std::size_t i = 0; i < result.y.size(); ++i)
+    if (i % ScanData::kStride >= kScanLanes) result.y[i] = 0.0F;
+  return result;
+}
+
+TEST(SelectiveScan, EveryTableGivesTheBitsOfThePlainOneHoweverItIsCut) {
+  Rng rng(73);
+  for (const std::uint32_t size : {1U, 3U, 16U, 24U, 128U})
+    for (const std::uint32_t rows : {1U, 2U, 4U, 7U, 13U}) {
+      const ScanData data(rng, {size, rows});
+      for (const bool begins : {false, true}) {
+        const ScanOut plain = scan(select_kernels(KernelIsa::reference), {size, rows}, data, rows, begins, false);
+        for (const Kernels* kernels : available_kernels())
+          for (const std::uint32_t piece : {1U, 3U, 4U, rows})
+            for (const bool in_place : {false, true}) {
+              const ScanOut got = scan(*kernels, {size, rows}, data, piece, begins, in_place);
+              ASSERT_TRUE(same_bits(got.y, plain.y)) << kernels->name << ", size " << size << ", " << rows << " rows by " << piece;
+              ASSERT_TRUE(same_bits(got.after, plain.after)) << kernels->name << ", size " << size << ", " << rows << " rows by " << piece;
+            }
+      }
+    }
+}
+
+TEST(SelectiveScan, IsCloseToDoublePrecision) {
+  Rng rng(74);
+  constexpr ScanCase kCase{64, 40};
+  const ScanData data(rng, kCase);
+  const ScanOut got = scan(select_kernels(KernelIsa::best), kCase, data, kCase.rows, false, false);
+  for (std::uint32_t lane = 0; lane < kScanLanes; ++lane) {
+    std::vector<double> state(kCase.size);
+    for (std::uint32_t n = 0; n < kCase.size; ++n) state[n] = data.before[n * kScanLanes + lane];
+    for (std::size_t row = 0; row < kCase.rows; ++row) {
+      const double x = data.x[row * ScanData::kStride + lane];
+      double y = 0.7F * x;
+      for (std::uint32_t n = 0; n < kCase.size; ++n) {
+        const std::size_t at = row * (kCase.size + 5) + n;
+        state[n] = state[n] * data.decays[2 * row] + double{data.b[at]} * data.steps[2 * row] * x;
+        y += state[n] * data.c[at];
+      }
+      ASSERT_NEAR(got.y[row * ScanData::kStride + lane], y, 1e-4);
+    }
+    for (std::uint32_t n = 0; n < kCase.size; ++n) ASSERT_NEAR(got.after[n * kScanLanes + lane], state[n], 1e-5);
+  }
+}
+
 }  // namespace
 }  // namespace quire

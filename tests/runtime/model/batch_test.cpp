@@ -47,6 +47,7 @@ ModelConfig config_of(const std::string& architecture) {
   }
   if (architecture.ends_with("moe")) config = tiny::small_mixture(architecture);
   if (architecture == "lfm2") config = tiny::small_lfm2();
+  if (architecture == "granitemoehybrid" || architecture == "falcon_h1") config = tiny::small_mamba(architecture);
   if (architecture == "phi3") {
     config.fused_qkv = config.fused_gate_up = true;
     config.rotary_dim = 48;
@@ -89,7 +90,8 @@ const std::vector<Variant>& variants() {
       {"gemma2", "mixed", ActivationMode::int16, KvDtype::bf16},   {"gemma2", "F32", ActivationMode::f32, KvDtype::f32},
       {"qwen2_moe", "Q4_1", ActivationMode::int16, KvDtype::bf16}, {"qwen3_moe", "F32", ActivationMode::f32, KvDtype::f32},
       {"olmoe", "Q8_0", ActivationMode::int8, KvDtype::bf16},      {"lfm2", "Q8_0", ActivationMode::int16, KvDtype::bf16},
-      {"lfm2", "F32", ActivationMode::f32, KvDtype::f32}};
+      {"lfm2", "F32", ActivationMode::f32, KvDtype::f32},          {"granitemoehybrid", "Q4_1", ActivationMode::int8, KvDtype::bf16},
+      {"falcon_h1", "BF16", ActivationMode::int16, KvDtype::bf16}};
   return all;
 }
 
@@ -233,7 +235,7 @@ TEST_F(Batches, ThreadsThatShareALongRowChangeNothing) {
 
 TEST_F(Batches, OnlyTheRowsAskedForGetLogits) {
   const std::string path = folder_.file("model.gguf");
-  for (const char* architecture : {"llama", "lfm2"}) {
+  for (const char* architecture : {"llama", "lfm2", "granitemoehybrid", "falcon_h1"}) {
     SCOPED_TRACE(architecture);
     tiny::write_gguf(path, config_of(architecture), "Q8_0");
     const tiny::RigOptions options{.activations = ActivationMode::int16};

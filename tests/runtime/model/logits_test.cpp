@@ -70,7 +70,7 @@ TEST(Logits, MatchTransformersOnMixturesOfExperts) {
 
 // Layers with states (tools/record_state_logits.py).
 TEST(Logits, MatchTransformersOnLayersWithStates) {
-  expect_logits_of(tiny::read_logit_record("state_"));
+  expect_logits_of(tiny::read_logit_record("state_"), tiny::state_logit_bounds());
 }
 
 }  // namespace

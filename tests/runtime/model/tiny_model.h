@@ -1,5 +1,6 @@
 #pragma once
 // Small models for tests, written as GGUF files or Hugging Face folders.
+#include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <cstdint>
@@ -38,9 +39,14 @@ void add_experts(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) 
   }
   const std::uint64_t shared = c.shared_expert_size;
   if (shared == 0) return;
-  add(TensorRole::shared_gate, layer, {shared, hidden});
-  add(TensorRole::shared_up, layer, {shared, hidden});
+  if (c.fused_shared_gate_up && !gguf) {
+    add(TensorRole::shared_gate_up, layer, {2 * shared, hidden});
+  } else {
+    add(TensorRole::shared_gate, layer, {shared, hidden});
+    add(TensorRole::shared_up, layer, {shared, hidden});
+  }
   add(TensorRole::shared_down, layer, {hidden, shared});
+  if (!c.weighs_shared_expert) return;
   gguf ? add(TensorRole::shared_weight, layer, {hidden}) : add(TensorRole::shared_weight, layer, {1, hidden});
 }
 
@@ -55,12 +61,12 @@ void add_attention(const ModelConfig& c, std::uint32_t i, Matrix matrix, Vector 
     matrix(TensorRole::v, i, c.kv_size(), c.hidden_size);
   }
   matrix(TensorRole::attn_output, i, c.hidden_size, c.q_size());
-  vector(c.qkv_bias, TensorRole::q_bias, i, c.q_size());
-  vector(c.qkv_bias, TensorRole::k_bias, i, c.kv_size());
-  vector(c.qkv_bias, TensorRole::v_bias, i, c.kv_size());
-  vector(c.output_bias, TensorRole::attn_output_bias, i, c.hidden_size);
-  vector(c.qk_norm != QkNorm::none, TensorRole::q_norm, i, whole ? c.q_size() : c.head_dim);
-  vector(c.qk_norm != QkNorm::none, TensorRole::k_norm, i, whole ? c.kv_size() : c.head_dim);
+  vector(c.qkv_bias, TensorRole::q_bias, i, {c.q_size()});
+  vector(c.qkv_bias, TensorRole::k_bias, i, {c.kv_size()});
+  vector(c.qkv_bias, TensorRole::v_bias, i, {c.kv_size()});
+  vector(c.output_bias, TensorRole::attn_output_bias, i, {c.hidden_size});
+  vector(c.qk_norm != QkNorm::none, TensorRole::q_norm, i, {whole ? c.q_size() : c.head_dim});
+  vector(c.qk_norm != QkNorm::none, TensorRole::k_norm, i, {whole ? c.kv_size() : c.head_dim});
 }
 
 // Convolutions are small, and floats in every file: conv(shape) adds theirs.
@@ -70,9 +76,17 @@ void add_state(const ModelConfig& c, bool gguf, std::uint32_t i, Matrix matrix, 
   matrix(TensorRole::state_input, i, c.state_input_size(), c.hidden_size);
   matrix(TensorRole::state_output, i, c.hidden_size, c.state_output_size());
   gguf ? conv({c.conv_channels(), state.conv_taps}) : conv({c.conv_channels(), 1, state.conv_taps});
-  vector(state.input_bias, TensorRole::state_input_bias, i, c.state_input_size());
-  vector(state.conv_bias, TensorRole::conv_bias, i, c.conv_channels());
-  vector(state.output_bias, TensorRole::state_output_bias, i, c.hidden_size);
+  vector(state.input_bias, TensorRole::state_input_bias, i, {c.state_input_size()});
+  vector(state.conv_bias, TensorRole::conv_bias, i, {c.conv_channels()});
+  vector(state.output_bias, TensorRole::state_output_bias, i, {c.hidden_size});
+  if (state.kind != StateKind::mamba2) return;
+  vector(true, TensorRole::step_bias, i, {state.heads});
+  const std::vector<std::uint64_t> by_head = gguf ? std::vector<std::uint64_t>{state.heads, 1} : std::vector<std::uint64_t>{state.heads};
+  vector(true, TensorRole::state_decay, i, by_head);
+  vector(true, TensorRole::state_skip, i, by_head);
+  const std::uint64_t groups = state.norm_groups, width = c.state_output_size();
+  vector(state.has_norm, TensorRole::state_norm, i,
+         gguf ? std::vector<std::uint64_t>{groups, width / groups} : std::vector<std::uint64_t>{width});
 }
 
 // Every tensor of the decoder, all matrices of one kind.
@@ -88,18 +102,18 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
   const auto matrix = [&](TensorRole role, std::uint32_t layer, std::uint64_t rows, std::uint64_t columns) {
     tensor(role, layer, {rows, columns});
   };
-  const auto vector = [&](bool present, TensorRole role, std::uint32_t layer, std::uint64_t size) {
+  const auto vector = [&](bool present, TensorRole role, std::uint32_t layer, std::vector<std::uint64_t> shape) {
     if (!present) return;
-    out.push_back(make_tensor(name_of(role, layer, 0), gguf ? GgmlType::f32 : type_named(kind), {size}));
+    out.push_back(make_tensor(name_of(role, layer, 0), gguf ? GgmlType::f32 : type_named(kind), std::move(shape)));
   };
   matrix(TensorRole::token_embedding, 0, c.vocab_size, c.hidden_size);
-  vector(true, TensorRole::output_norm, 0, c.hidden_size);
+  vector(true, TensorRole::output_norm, 0, {c.hidden_size});
   if (!c.tied_embeddings) matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size);
   for (std::uint32_t i = 0; i < c.num_layers; ++i) {
-    vector(c.pre_norms, TensorRole::attn_norm, i, c.hidden_size);
-    vector(c.pre_norms, ffn_norm_role(c.post_norms), i, c.hidden_size);
-    vector(c.post_norms, TensorRole::attn_post_norm, i, c.hidden_size);
-    vector(c.post_norms, TensorRole::ffn_post_norm, i, c.hidden_size);
+    vector(c.pre_norms, TensorRole::attn_norm, i, {c.hidden_size});
+    vector(c.pre_norms, ffn_norm_role(c.post_norms), i, {c.hidden_size});
+    vector(c.post_norms, TensorRole::attn_post_norm, i, {c.hidden_size});
+    vector(c.post_norms, TensorRole::ffn_post_norm, i, {c.hidden_size});
     if (c.layer(i).memory != LayerMemory::attention)
       add_state(c, gguf, i, matrix, vector, [&](std::vector<std::uint64_t> shape) {
         out.push_back(make_tensor(name_of(TensorRole::conv, i, 0), gguf ? GgmlType::f32 : type_named(kind), std::move(shape)));
@@ -108,16 +122,16 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
     if (attends) add_attention(c, i, matrix, vector);
     if (c.layer(i).num_experts > 0) {
       add_experts(c, gguf, i, tensor);
-    } else if (c.fused_gate_up) {
+    } else if (c.fused_gate_up && !(gguf && c.tensor_names == TensorNames::granite_hybrid)) {
       matrix(TensorRole::gate_up, i, 2 * c.intermediate_size, c.hidden_size);
     } else {
       matrix(TensorRole::gate, i, c.intermediate_size, c.hidden_size);
       matrix(TensorRole::up, i, c.intermediate_size, c.hidden_size);
     }
     if (c.layer(i).num_experts == 0) matrix(TensorRole::down, i, c.hidden_size, c.intermediate_size);
-    vector(c.mlp_bias, TensorRole::gate_bias, i, c.intermediate_size);
-    vector(c.mlp_bias, TensorRole::up_bias, i, c.intermediate_size);
-    vector(c.mlp_bias, TensorRole::down_bias, i, c.hidden_size);
+    vector(c.mlp_bias, TensorRole::gate_bias, i, {c.intermediate_size});
+    vector(c.mlp_bias, TensorRole::up_bias, i, {c.intermediate_size});
+    vector(c.mlp_bias, TensorRole::down_bias, i, {c.hidden_size});
   }
   if (gguf && c.rope_scaling == RopeScaling::longrope) {
     out.push_back(factor_tensor(TensorRole::rope_short_factors, c.rope_short_factors));
@@ -201,6 +215,8 @@ inline GgufHeader gguf_header(const ModelConfig& c) {
   GgufHeader header;
   std::string architecture = c.architecture == "mistral" || c.architecture == "mixtral" ? "llama" : c.architecture;
   std::erase(architecture, '_');
+  if (architecture == "granitemoehybrid" || architecture == "bamba") architecture = "granitehybrid";
+  if (architecture == "falconh1") architecture = "falcon-h1";
   const std::string prefix = architecture + ".";
   header.add("general.architecture", architecture);
   header.add("general.name", "tiny " + c.architecture);
@@ -209,7 +225,7 @@ inline GgufHeader gguf_header(const ModelConfig& c) {
   header.add(prefix + "embedding_length", c.hidden_size);
   header.add(prefix + "feed_forward_length", c.intermediate_size);
   header.add(prefix + "attention.head_count", c.num_heads);
-  if (c.layer_memories.empty()) {
+  if (std::ranges::find(c.layer_memories, LayerMemory::state) == c.layer_memories.end()) {
     header.add(prefix + "attention.head_count_kv", c.num_kv_heads);
   } else {
     std::vector<std::uint32_t> heads;
@@ -217,6 +233,14 @@ inline GgufHeader gguf_header(const ModelConfig& c) {
     header.add(prefix + "attention.head_count_kv", heads);
   }
   if (c.state.kind == StateKind::short_conv) header.add(prefix + "shortconv.l_cache", c.state.conv_taps);
+  if (c.state.kind == StateKind::mamba2) {
+    header.add(prefix + "ssm.conv_kernel", c.state.conv_taps);
+    header.add(prefix + "ssm.inner_size", c.state_output_size());
+    header.add(prefix + "ssm.state_size", c.state.size);
+    header.add(prefix + "ssm.time_step_rank", c.state.heads);
+    header.add(prefix + "ssm.group_count", c.state.groups);
+    header.add(prefix + "rope.scaling.finetuned", c.still_layer_interval != 1);
+  }
   header.add(prefix + "attention.key_length", c.head_dim);
   header.add(prefix + "attention.value_length", c.head_dim);
   header.add(prefix + "attention.layer_norm_rms_epsilon", c.norm_epsilon);
@@ -323,6 +347,37 @@ inline ModelConfig small_lfm2() {
   c.rope_theta = 1000000.0;
   c.layer_memories = {LayerMemory::state, LayerMemory::attention, LayerMemory::state, LayerMemory::state};
   c.state = {.kind = StateKind::short_conv, .conv_taps = 3};
+  return c;
+}
+
+// Mamba-2 layers and attention in turns, or side by side ("falcon_h1"), with experts ("granitemoehybrid") or without.
+inline ModelConfig small_mamba(const std::string& architecture) {
+  ModelConfig c = small_llama();
+  c.architecture = architecture;
+  c.num_layers = 4;
+  c.layer_memories = {LayerMemory::state, LayerMemory::attention, LayerMemory::state, LayerMemory::state};
+  c.state = {.kind = StateKind::mamba2,
+             .conv_taps = 4,
+             .conv_bias = true,
+             .heads = 4,
+             .head_dim = 32,
+             .groups = 2,
+             .size = 24,
+             .has_norm = true,
+             .norm_groups = 2};
+  c.tensor_names = TensorNames::granite_hybrid;
+  if (architecture == "falcon_h1") {
+    c.tensor_names = TensorNames::bamba;
+    c.layer_memories.assign(4, LayerMemory::both);
+  } else {
+    c.still_layer_interval = 1;
+    c.num_experts = 5;
+    c.experts_per_token = 2;
+    c.expert_size = 96;
+    c.shared_expert_size = 160;
+    c.weighs_shared_expert = false;
+    c.normalize_experts = true;
+  }
   return c;
 }
 

@@ -10,4 +10,9 @@ void causal_conv(const ConvRun& run, std::uint32_t begin, std::uint32_t end) {
   causal_conv_impl(run, begin, end);
 }
 
+void selective_scan(const ScanRun& run) {
+  check_scan(run);
+  selective_scan_impl(run);
+}
+
 }  // namespace quire::avx512

@@ -63,5 +63,39 @@ void causal_conv_impl(const ConvRun& run, std::uint32_t begin, std::uint32_t end
   }
 }
 
+// Some tokens together, so that the state is read and written once for all of them. `state`: null before the first token.
+template <std::uint32_t kTokens>
+void scan_tokens(const ScanRun& run, std::uint32_t first, const float* state) {
+  std::array<Vec, kTokens> inputs, decays, outputs;
+  std::array<const float*, kTokens> b, c;
+  for (std::uint32_t t = 0; t < kTokens; ++t) {
+    const std::size_t row = first + t;
+    inputs[t] = Vec::set(run.steps[row * run.step_stride]) * Vec::load(run.x + row * run.stride);
+    decays[t] = Vec::set(run.decays[row * run.decay_stride]);
+    outputs[t] = Vec::zero();
+    b[t] = run.b + row * run.group_stride;
+    c[t] = run.c + row * run.group_stride;
+  }
+  for (std::uint32_t n = 0; n < run.size; ++n) {
+    Vec h = state == nullptr ? Vec::zero() : Vec::load(state + std::size_t{n} * kScanLanes);
+    for (std::uint32_t t = 0; t < kTokens; ++t) {
+      h = Vec::fma(h, decays[t], Vec::set(b[t][n]) * inputs[t]);
+      outputs[t] = Vec::fma(h, Vec::set(c[t][n]), outputs[t]);
+    }
+    h.store(run.after + std::size_t{n} * kScanLanes);
+  }
+  for (std::uint32_t t = 0; t < kTokens; ++t) {
+    const std::size_t at = (first + t) * run.stride;
+    Vec::fma(Vec::set(run.skip), Vec::load(run.x + at), outputs[t]).store(run.y + at);
+  }
+}
+
+void selective_scan_impl(const ScanRun& run) {
+  const float* state = run.before;
+  std::uint32_t row = 0;
+  for (; row + 4 <= run.rows; row += 4, state = run.after) scan_tokens<4>(run, row, state);
+  for (; row < run.rows; ++row, state = run.after) scan_tokens<1>(run, row, state);
+}
+
 }  // namespace
 }  // namespace quire

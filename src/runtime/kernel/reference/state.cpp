@@ -24,4 +24,24 @@ void causal_conv(const ConvRun& run, std::uint32_t begin, std::uint32_t end) {
   }
 }
 
+void selective_scan(const ScanRun& run) {
+  check_scan(run);
+  for (std::uint32_t lane = 0; lane < kScanLanes; ++lane) {
+    for (std::uint32_t row = 0; row < run.rows; ++row) {
+      const float* before = row == 0 ? run.before : run.after;
+      const float x = run.x[row * run.stride + lane];
+      const float input = run.steps[row * run.step_stride] * x;
+      float y = 0.0F;
+      for (std::uint32_t n = 0; n < run.size; ++n) {
+        const std::size_t at = std::size_t{n} * kScanLanes + lane;
+        const float h =
+            std::fma(before == nullptr ? 0.0F : before[at], run.decays[row * run.decay_stride], run.b[row * run.group_stride + n] * input);
+        y = std::fma(h, run.c[row * run.group_stride + n], y);
+        run.after[at] = h;
+      }
+      run.y[row * run.stride + lane] = std::fma(run.skip, x, y);
+    }
+  }
+}
+
 }  // namespace quire::reference
