@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Records the logits that transformers gives on small models some of whose layers have states: LFM2, Granite 4, Bamba and Falcon-H1.
+"""Records the logits that transformers gives on small models some of whose layers have states.
 
     python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.6 gguf==0.19.0 numpy
     venv/bin/python tools/record_state_logits.py      # writes tests/golden/logits/{state_cases.json,state_logits.f32}
 
-Weights, prompt and format are those of record_logits.py; convolutions are floats in every file, and so are the numbers of each head.
+Weights, prompt and format are those of record_logits.py; convolutions are floats in every file, and so are the numbers of each head. The models are LFM2, Granite 4,
+Bamba, Falcon-H1 and Qwen3-Next.
 """
 import json
 
@@ -15,9 +16,11 @@ import transformers
 import record_logits
 from record_logits import VOCAB
 
-SHAPE = dict(vocab_size=VOCAB, hidden_size=256, num_hidden_layers=4, max_position_embeddings=128, num_attention_heads=4, num_key_value_heads=2)
+SHAPE = dict(vocab_size=VOCAB, hidden_size=256, num_hidden_layers=4, max_position_embeddings=128, num_attention_heads=4,
+             num_key_value_heads=2)
 MAMBA = dict(mamba_n_heads=8, mamba_n_groups=2, mamba_d_state=32, mamba_expand=2)
-GRANITE = dict(mamba_n_groups=1, embedding_multiplier=0.3, residual_multiplier=1.7, attention_multiplier=0.07, logits_scaling=8.0, tie_word_embeddings=False)
+GRANITE = dict(mamba_n_groups=1, embedding_multiplier=0.3, residual_multiplier=1.7, attention_multiplier=0.07, logits_scaling=8.0,
+               tie_word_embeddings=False)
 MODELS = {
     "lfm2": (transformers.Lfm2Config, transformers.Lfm2ForCausalLM,
              dict(intermediate_size=700, block_multiple_of=256, layer_types=["conv", "full_attention", "conv", "conv"])),
@@ -41,12 +44,17 @@ MODELS = {
     "falcon_h1_norm": (transformers.FalconH1Config, transformers.FalconH1ForCausalLM,
                        dict(**MAMBA, mamba_d_ssm=512, intermediate_size=256, head_dim=64, mamba_rms_norm=True, mamba_norm_before_gate=True,
                             mamba_proj_bias=True, projectors_bias=True, num_hidden_layers=2, tie_word_embeddings=False)),
+    "qwen3_next": (transformers.Qwen3NextConfig, transformers.Qwen3NextForCausalLM,
+                   dict(linear_num_value_heads=4, linear_num_key_heads=2, linear_value_head_dim=48, linear_key_head_dim=32, head_dim=64,
+                        intermediate_size=512, moe_intermediate_size=128, shared_expert_intermediate_size=256, num_experts=5,
+                        num_experts_per_tok=3, layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+                        tie_word_embeddings=False)),
     "falcon_h1_gated": (transformers.FalconH1Config, transformers.FalconH1ForCausalLM,
                         dict(**MAMBA, mamba_d_ssm=512, intermediate_size=256, head_dim=64, mamba_rms_norm=True,
                              mamba_norm_before_gate=False, num_hidden_layers=2, tie_word_embeddings=False)),
 }
 # What a GGUF file has no key for: the converter multiplies the weights, or refuses.
-HF_ONLY = {"bamba", "falcon_h1", "falcon_h1_norm"}
+HF_ONLY = {"bamba", "falcon_h1", "falcon_h1_norm", "qwen3_next"}
 TYPES = {"hf": {"F32": MODELS, "BF16": MODELS}, "gguf": {kind: MODELS.keys() - HF_ONLY for kind in ("F32", "Q8_0", "mixed")}}
 KEPT = record_logits.KEEP + ("norm_eps", "conv_bias", "conv_L_cache", "block_multiple_of", "block_ffn_dim_multiplier",
                              "block_auto_adjust_ff_dim", "mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv",
@@ -54,7 +62,9 @@ KEPT = record_logits.KEEP + ("norm_eps", "conv_bias", "conv_L_cache", "block_mul
                              "projectors_bias", "attn_layer_indices", "num_local_experts", "num_experts_per_tok", "shared_intermediate_size",
                              "position_embedding_type", "embedding_multiplier", "lm_head_multiplier", "key_multiplier",
                              "attention_in_multiplier", "attention_out_multiplier", "ssm_in_multiplier", "ssm_out_multiplier",
-                             "ssm_multipliers", "mlp_multipliers")
+                             "ssm_multipliers", "mlp_multipliers", "linear_num_value_heads", "linear_num_key_heads",
+                             "linear_value_head_dim", "linear_key_head_dim", "linear_conv_kernel_dim", "moe_intermediate_size",
+                             "shared_expert_intermediate_size", "num_experts", "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers")
 LFM2_NAMES = {
     "model.embed_tokens": "token_embd", "model.embedding_norm": "token_embd_norm", "operator_norm": "attn_norm", "ffn_norm": "ffn_norm",
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.out_proj": "attn_output",
@@ -71,7 +81,8 @@ HEAD_NAMES = {"mamba.dt_bias": "ssm_dt.bias", "mamba.A_log": "ssm_a", "mamba.D":
 NAMES = {"lfm2": LFM2_NAMES, "granitemoehybrid": MAMBA_NAMES, "bamba": MAMBA_NAMES, "falcon_h1": MAMBA_NAMES}
 PERMUTED = ("granitemoehybrid", )
 FLOATS = ("conv.weight", "conv1d.weight", "ffn_gate_inp.weight")
-record_logits.EXPONENTS.update({"ffn_gate_inp.weight": 1, "router.layer.weight": 1, "ssm_a": 1})
+record_logits.EXPONENTS.update({"ffn_gate_inp.weight": 1, "router.layer.weight": 1, "ssm_a": 1, "mlp.gate.weight": 1,
+                                "shared_expert_gate.weight": 1})
 
 
 def gguf_name(name, config):

@@ -42,6 +42,17 @@ std::string describe_kv_cost(const KvLayout& layout) {
                      named == nullptr ? 0 : named->block_size, layout.dtype == KvDtype::bf16 ? "bf16" : "f32");
 }
 
+std::uint64_t num_kept_tokens(const KvLayout& layout, std::uint64_t num_blocks) {
+  std::uint64_t num_growing = 0, tokens = 0;
+  for (const KvGroupLayout& group : layout.groups) {
+    const auto* state = std::get_if<MambaSpec>(&group.spec);
+    if (state != nullptr && state->mode != MambaCacheMode::all) continue;
+    ++num_growing;
+    tokens = group.block_size;
+  }
+  return num_growing == 0 ? 0 : num_blocks / num_growing * tokens;
+}
+
 std::vector<std::string> describe_kv_groups(const KvLayout& layout) {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < layout.groups.size(); ++i) {

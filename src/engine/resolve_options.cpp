@@ -144,6 +144,8 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
   if (!plan) return std::unexpected(plan.error());
   options.cache.num_blocks = plan->layout.num_blocks;
   options.cache.block_size = plan->block_size;
+  // Which was chosen for blocks as they were asked for.
+  if (model.has_states()) options.cache.mamba_cache_mode = plan->states;
   max_model_len = plan->max_model_len;
   if (options.kv_swap.bytes > 0 && num_near_swap_places(options.kv_swap, plan->layout) == 0)
     return fail(ErrorCode::invalid_argument, "kv_swap", fmt::format("{} bytes hold no block", options.kv_swap.bytes),

@@ -310,6 +310,13 @@ TEST_P(InvisibleScheduler, OverSelectiveScans) {
   }
 }
 
+// A layer attends in one group, three have states in three.
+TEST_P(InvisibleScheduler, OverGatedDeltaRules) {
+  const tiny::TempFolder folder;
+  tiny::write_qwen3_next_weights(folder.file("next"));
+  expect_states_invisible(folder.file("next"), 42, 3, GetParam());
+}
+
 // Requests that begin alike run with adapters and with none, of which a step takes two at most.
 TEST_P(InvisibleScheduler, OverAdapters) {
   const tiny::TempFolder folder;

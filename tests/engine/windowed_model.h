@@ -108,4 +108,31 @@ inline void write_mamba_weights(const std::string& path, const std::string& arch
   write_hf_folder(path, json, make_tensors(config, false, "BF16"));
 }
 
+// Three layers with gated delta rules, one that attends, and experts in all.
+inline void write_qwen3_next_weights(const std::string& path) {
+  const ModelConfig config = small_qwen3_next();
+  boost::json::array types;
+  for (const LayerMemory memory : config.layer_memories)
+    types.emplace_back(memory == LayerMemory::state ? "linear_attention" : "full_attention");
+  const boost::json::object json{{"model_type", "qwen3_next"},
+                                 {"vocab_size", config.vocab_size},
+                                 {"hidden_size", config.hidden_size},
+                                 {"intermediate_size", config.intermediate_size},
+                                 {"moe_intermediate_size", config.expert_size},
+                                 {"shared_expert_intermediate_size", config.shared_expert_size},
+                                 {"num_experts", config.num_experts},
+                                 {"num_experts_per_tok", config.experts_per_token},
+                                 {"num_hidden_layers", config.num_layers},
+                                 {"num_attention_heads", config.num_heads},
+                                 {"num_key_value_heads", config.num_kv_heads},
+                                 {"head_dim", config.head_dim},
+                                 {"layer_types", types},
+                                 {"linear_num_value_heads", config.state.heads},
+                                 {"linear_num_key_heads", config.state.groups},
+                                 {"linear_value_head_dim", config.state.head_dim},
+                                 {"linear_key_head_dim", config.state.size},
+                                 {"max_position_embeddings", 512}};
+  write_hf_folder(path, json, make_tensors(config, false, "BF16"));
+}
+
 }  // namespace quire::tiny

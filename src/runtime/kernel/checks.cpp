@@ -33,6 +33,10 @@ void check_scan(const ScanRun& run) {
   QUIRE_CHECK(run.size > 0 && run.after != nullptr, "a state, and a place for what follows");
 }
 
+void check_delta(const DeltaRun& run) {
+  QUIRE_CHECK(run.size > 0 && run.size % 4 == 0 && run.after != nullptr, "a state, and a place for what follows");
+}
+
 void check_join(const PagedKvLayer& layer, const AttentionItem& item) {
   QUIRE_CHECK(item.group > 0 && item.kv_head < layer.num_kv_heads, "heads");
   QUIRE_CHECK(item.partials != nullptr && item.rows == 1 &&

@@ -57,6 +57,9 @@ struct Kernels {
   // out = silu(gate) * up, silu(v) = v / (1 + exp(-v)); out may be gate or up.
   void (*silu_mul)(const float* gate, const float* up, float* out, std::uint32_t n) = nullptr;
 
+  // out = up / (1 + exp(-gate)); out may be gate or up.
+  void (*sigmoid_mul)(const float* gate, const float* up, float* out, std::uint32_t n) = nullptr;
+
   // out = gelu(gate) * up with the approximation gelu(v) = v / (1 + exp(-2 sqrt(2 / pi) (v + 0.044715 v^3))), which is the one by tanh; out
   // may be gate or up.
   void (*gelu_mul)(const float* gate, const float* up, float* out, std::uint32_t n) = nullptr;
@@ -68,6 +71,7 @@ struct Kernels {
   void (*causal_conv)(const ConvRun& run, std::uint32_t begin, std::uint32_t end) = nullptr;
 
   void (*selective_scan)(const ScanRun& run) = nullptr;
+  void (*delta_rule)(const DeltaRun& run) = nullptr;
 
   // x *= y.
   void (*multiply)(float* x, const float* y, std::uint32_t n) = nullptr;

@@ -49,4 +49,23 @@ struct ScanRun {
   std::uint32_t rows = 0;
 };
 
+// A gated delta rule over kScanLanes values of one head. Of each value: state = decay * state, which then gives for the key what the
+// token's value is to be; state[n] += key[n] * (rate * (v - what it gave)); y = what it gives for the query. What is given is added up in
+// four chains of fused multiply-adds, one for each n % 4, joined as (0 + 1) + (2 + 3).
+struct DeltaRun {
+  const float* v = nullptr;        // [row][lane]
+  float* y = nullptr;              // the same; may be v
+  std::size_t stride = 0;          // of both
+  const float* queries = nullptr;  // [row][size]
+  const float* keys = nullptr;     // [row][size]
+  std::size_t group_stride = 0;
+  const float* decays = nullptr;  // [row]
+  const float* rates = nullptr;   // [row]
+  std::size_t rate_stride = 0;
+  const float* before = nullptr;  // [size][lane]: the state before the first row; null: zeros
+  float* after = nullptr;         // that behind the last one; may be `before`
+  std::uint32_t size = 0;         // numbers of a key, a multiple of 4
+  std::uint32_t rows = 0;
+};
+
 }  // namespace quire

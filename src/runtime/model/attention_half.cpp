@@ -20,7 +20,9 @@ class PagedAttention final : public AttentionHalf {
     float* k = q + config_.q_size();
     float* v = k + config_.kv_size();
     const std::size_t stride = config_.qkv_size();
-    const std::array products{Product{&weights_.q.matrix, q, stride, &LayerAdapter::q},
+    const bool is_gated = config_.gated_attention;
+    float* queries = is_gated ? pass.workspace.gates : q;
+    const std::array products{Product{&weights_.q.matrix, queries, is_gated ? 2 * std::size_t{config_.q_size()} : stride, &LayerAdapter::q},
                               Product{&weights_.k.matrix, k, stride, &LayerAdapter::k},
                               Product{&weights_.v.matrix, v, stride, &LayerAdapter::v}};
     pass.multiply(products, pass.stream_input());
@@ -54,9 +56,25 @@ class PagedAttention final : public AttentionHalf {
     return {&weights_.attn_output.matrix, out, config_.hidden_size, &LayerAdapter::attn_output};
   }
 
+  // Each head's query lies before its gate, which stays where it is.
+  void take_queries(const Pass& pass, std::uint32_t row, float* q) const {
+    const float* from = pass.workspace.gates + std::size_t{row} * 2 * config_.q_size();
+    for (std::uint32_t head = 0; head < config_.num_heads; ++head)
+      std::copy_n(from + std::size_t{head} * 2 * config_.head_dim, config_.head_dim, q + std::size_t{head} * config_.head_dim);
+  }
+
+  // What the heads give, times its gate.
+  void gate_row(const Pass& pass, std::uint32_t row) const {
+    float* given = pass.workspace.mixed + std::size_t{row} * config_.q_size();
+    const float* gates = pass.workspace.gates + std::size_t{pass.workspace.sources[row]} * 2 * config_.q_size() + config_.head_dim;
+    for (std::uint32_t head = 0; head < config_.num_heads; ++head, given += config_.head_dim, gates += 2 * std::size_t{config_.head_dim})
+      pass.kernels.sigmoid_mul(gates, given, given, config_.head_dim);
+  }
+
   // Biases, norms and rotation. The heads of k follow those of q.
   void finish_row(const Pass& pass, std::uint32_t row) const {
     float* q = pass.workspace.qkv + row * config_.qkv_size();
+    if (config_.gated_attention) take_queries(pass, row, q);
     float* k = q + config_.q_size();
     finish_heads(pass.kernels, q, config_.q_size(), weights_.q.bias, weights_.q_norm);
     finish_heads(pass.kernels, k, config_.kv_size(), weights_.k.bias, weights_.k_norm);
@@ -80,7 +98,7 @@ class PagedAttention final : public AttentionHalf {
   // Whoever has computed heads prepares them as inputs of the next product `x`, where these heads are whole groups of it.
   void run_items(Pass& pass, const PagedKvLayer& kv, const GroupPass& group, const Activations& x) const {
     const std::uint32_t width = config_.head_dim * (config_.num_heads / config_.num_kv_heads);
-    const bool by_item = width % kGroupColumns == 0;
+    const bool by_item = width % kGroupColumns == 0 && !config_.gated_attention;
     const auto prepare = [&](const AttentionItem& item) {
       if (!by_item) return;
       const auto row = static_cast<std::uint32_t>(static_cast<std::size_t>(item.out - x.x) / x.stride);
@@ -104,7 +122,11 @@ class PagedAttention final : public AttentionHalf {
       pass.kernels.join_segments(kv, item);
       prepare(item);
     }
-    if (!by_item) pass.for_rows(x.rows, [&](std::uint32_t begin, std::uint32_t end) { pass.kernels.prepare(x, begin, end); });
+    if (by_item) return;
+    pass.for_rows(x.rows, [&](std::uint32_t begin, std::uint32_t end) {
+      for (std::uint32_t row = begin; row < end && config_.gated_attention; ++row) gate_row(pass, row);
+      pass.kernels.prepare(x, begin, end);
+    });
   }
 
   // A copy; the weights stay where they are, and outlive the layer.

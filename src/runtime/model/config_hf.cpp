@@ -42,6 +42,7 @@ constexpr std::array kArchitectures{
     Architecture{.name = "qwen3_moe", .attention_bias = true},
     Architecture{.name = "olmoe", .norm_epsilon = 1e-5F, .attention_bias = true},
     Architecture{.name = "granitemoe", .attention_bias = true},
+    Architecture{.name = "qwen3_next"},
     Architecture{.name = "granitemoehybrid", .attention_bias = true},
     Architecture{.name = "bamba", .norm_epsilon = 1e-5F},
     Architecture{.name = "falcon_h1", .norm_epsilon = 1e-5F, .rope_theta = 100000.0},
@@ -56,6 +57,7 @@ void refuse(Fields& fields, std::string_view key, std::string message, std::stri
 
 // What transformers takes where the key is missing.
 std::uint32_t usual_head_dim(std::string_view architecture, std::uint32_t even_share) {
+  if (architecture == "qwen3_next") return 256;
   return architecture == "qwen3" ? 128 : architecture.starts_with("gemma") ? 256 : even_share;
 }
 
@@ -135,9 +137,10 @@ void read_rope_scaling(const JsonRef& scaling, Fields& fields, ModelConfig& conf
 
 void read_rotated_share(Fields& fields, std::string_view where, ModelConfig& config) {
   const bool is_bamba = config.architecture == "bamba";
-  const auto share = fields.get_or<double>("partial_rotary_factor", is_bamba ? 0.5 : 1.0);
+  const bool is_next = config.architecture == "qwen3_next";
+  const auto share = fields.get_or<double>("partial_rotary_factor", is_bamba ? 0.5 : is_next ? 0.25 : 1.0);
   if (share == 1.0) return;
-  if ((config.architecture == "phi3" || is_bamba) && share > 0.0 && share < 1.0)
+  if ((config.architecture == "phi3" || is_bamba || is_next) && share > 0.0 && share < 1.0)
     config.rotary_dim = static_cast<std::uint32_t>(config.head_dim * share);
   else
     refuse(fields, fmt::format("{}partial_rotary_factor", where), fmt::format("{} is not implemented", share),
@@ -168,7 +171,8 @@ void read_switches(Fields& fields, const Architecture& architecture, ModelConfig
   config.qkv_bias = config.architecture == "qwen2" || has_bias || attention_bias;
   config.output_bias = attention_bias;
   config.mlp_bias = architecture.mlp_bias && fields.get_or<bool>("mlp_bias", false);
-  if (config.architecture == "qwen3" || config.architecture == "qwen3_moe") config.qk_norm = QkNorm::per_head;
+  if (config.architecture == "qwen3" || config.architecture == "qwen3_moe" || config.architecture == "qwen3_next")
+    config.qk_norm = QkNorm::per_head;
   if (is_olmo2 || config.architecture == "olmoe") config.qk_norm = QkNorm::whole;
   const bool is_gemma = config.architecture.starts_with("gemma");
   if (config.architecture == "gemma3") config.qk_norm = QkNorm::per_head;
@@ -232,7 +236,7 @@ void read_dense_layers(const JsonRef& json, Fields& fields, ModelConfig& config)
 }
 
 bool is_mixture(std::string_view architecture) {
-  return architecture == "mixtral" || architecture.ends_with("moe");
+  return architecture == "mixtral" || architecture.ends_with("moe") || architecture == "qwen3_next";
 }
 
 // Mixtral and Granite say local experts, of the size that is the feed-forward part's elsewhere, and always normalise.
@@ -243,8 +247,9 @@ void read_experts(const JsonRef& json, Fields& fields, ModelConfig& config) {
   config.num_experts = fields.need<std::uint32_t>(is_local ? "num_local_experts" : "num_experts");
   config.experts_per_token = fields.need<std::uint32_t>("num_experts_per_tok");
   config.expert_size = is_qwen ? fields.need<std::uint32_t>("moe_intermediate_size") : config.intermediate_size;
-  if (name == "qwen2_moe") config.shared_expert_size = fields.need<std::uint32_t>("shared_expert_intermediate_size");
-  config.normalize_experts = is_local || fields.get_or<bool>("norm_topk_prob", false);
+  if (name == "qwen2_moe" || name == "qwen3_next")
+    config.shared_expert_size = fields.need<std::uint32_t>("shared_expert_intermediate_size");
+  config.normalize_experts = is_local || fields.get_or<bool>("norm_topk_prob", name == "qwen3_next");
   config.expert_tensors = name == "mixtral"      ? ExpertTensors::apart_in_block
                           : name == "granitemoe" ? ExpertTensors::stacked_gate_up
                                                  : ExpertTensors::apart;
@@ -282,7 +287,7 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
     return fail(ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
                 "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 or "
                 "gemma3_text, a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe or granitemoe, "
-                "or a hybrid of lfm2, granitemoehybrid, bamba or falcon_h1");
+                "or a hybrid of lfm2, granitemoehybrid, bamba, falcon_h1 or qwen3_next");
   }
   if (json.find("quantization_config")) {
     return fail(ErrorCode::unsupported, "config.json: quantization_config", "quantised safetensors are not implemented",

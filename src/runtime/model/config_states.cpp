@@ -203,6 +203,27 @@ void read_falcon_h1(const JsonRef& json, JsonFields& fields, ModelConfig& config
     if (fields.get_or<bool>(key, false)) refuse(fields, key, "is not implemented with this architecture", "use a model without it");
 }
 
+void read_qwen3_next(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
+  constexpr std::uint32_t kMaxLayers = 4096;  // more: the config is refused later
+  config.tensor_names = TensorNames::qwen3_next;
+  config.norm_offset = 1.0F;  // of all norms but that behind the rule
+  config.gated_attention = true;
+  config.layer_memories = read_layer_types(json, "layer_types", "linear_attention", fields, config);
+  const auto interval = fields.get_or<std::uint32_t>("full_attention_interval", 4);
+  for (std::uint32_t i = 0; !json.find("layer_types") && i < std::min(config.num_layers, kMaxLayers); ++i)
+    config.layer_memories.push_back(interval > 0 && (i + 1) % interval == 0 ? LayerMemory::attention : LayerMemory::state);
+  config.state = {.kind = StateKind::gated_delta,
+                  .conv_taps = fields.get_or<std::uint32_t>("linear_conv_kernel_dim", 4),
+                  .heads = fields.get_or<std::uint32_t>("linear_num_value_heads", 32),
+                  .head_dim = fields.get_or<std::uint32_t>("linear_value_head_dim", 128),
+                  .groups = fields.get_or<std::uint32_t>("linear_num_key_heads", 16),
+                  .size = fields.get_or<std::uint32_t>("linear_key_head_dim", 128),
+                  .decay_as_log = true,
+                  .has_norm = true};
+  if (fields.get_or<bool>("attention_bias", false))
+    refuse(fields, "attention_bias", "is not implemented with this architecture", "use a model without it");
+}
+
 // One whose layers all attend is like any other.
 void drop_unused(ModelConfig& config) {
   if (std::ranges::any_of(config.layer_memories, [](LayerMemory memory) { return memory != LayerMemory::attention; })) return;
@@ -213,7 +234,7 @@ void drop_unused(ModelConfig& config) {
 }  // namespace
 
 bool may_have_states(std::string_view architecture) {
-  for (const std::string_view name : {"lfm2", "granitemoehybrid", "granitehybrid", "bamba", "falcon_h1", "falcon-h1"})
+  for (const std::string_view name : {"lfm2", "granitemoehybrid", "granitehybrid", "bamba", "falcon_h1", "falcon-h1", "qwen3_next"})
     if (architecture == name) return true;
   return false;
 }
@@ -223,6 +244,7 @@ void read_states(const JsonRef& json, ConfigFields<JsonRef>& fields, ModelConfig
   if (config.architecture == "granitemoehybrid") read_granite_hybrid(json, fields, config);
   if (config.architecture == "bamba") read_bamba(json, fields, config);
   if (config.architecture == "falcon_h1") read_falcon_h1(json, fields, config);
+  if (config.architecture == "qwen3_next") read_qwen3_next(json, fields, config);
   drop_unused(config);
 }
 
@@ -258,6 +280,11 @@ void read_states(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConf
   if (state.heads * std::uint64_t{state.head_dim} != inner) {
     fields.refuse({ErrorCode::corrupt, fields.field("ssm.inner_size"), fmt::format("{} heads cannot share {} values", state.heads, inner),
                    "download or convert the file again"});
+  }
+  if (!is_falcon && config.rotary_dim != config.head_dim && config.layer_rotates(0)) {
+    fields.refuse({ErrorCode::unsupported, fields.field("rope.dimension_count"),
+                   fmt::format("{} of {} dimensions rotate, in an order that is not known here", config.rotary_dim, config.head_dim),
+                   "use the Hugging Face folder of the model"});
   }
   config.weighs_shared_expert = false;
   // A part that all tokens go through has a width of its own, and no key.

@@ -7,7 +7,10 @@ namespace {
 
 std::unique_ptr<const AttentionHalf> make_look_back(const LayerConfig& layer, const LayerWeights& weights) {
   if (layer.memory == LayerMemory::attention) return make_attention(layer, weights);
-  auto recurrence = layer.state.kind == StateKind::short_conv ? make_short_conv(layer, weights) : make_mamba2(layer, weights);
+  const auto make = layer.state.kind == StateKind::short_conv ? make_short_conv
+                    : layer.state.kind == StateKind::mamba2   ? make_mamba2
+                                                              : make_gated_delta;
+  auto recurrence = make(layer, weights);
   if (layer.memory == LayerMemory::state) return recurrence;
   return make_parallel(layer, weights, make_attention(layer, weights), std::move(recurrence));
 }

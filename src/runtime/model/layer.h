@@ -62,6 +62,7 @@ std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& 
 std::unique_ptr<const AttentionHalf> make_attention(const LayerConfig& config, const LayerWeights& weights);
 std::unique_ptr<const AttentionHalf> make_short_conv(const LayerConfig& config, const LayerWeights& weights);
 std::unique_ptr<const AttentionHalf> make_mamba2(const LayerConfig& config, const LayerWeights& weights);
+std::unique_ptr<const AttentionHalf> make_gated_delta(const LayerConfig& config, const LayerWeights& weights);
 // Both, of one input.
 std::unique_ptr<const AttentionHalf> make_parallel(const LayerConfig& config, const LayerWeights& weights,
                                                    std::unique_ptr<const AttentionHalf> attention,

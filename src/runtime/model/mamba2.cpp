@@ -12,11 +12,6 @@
 namespace quire {
 namespace {
 
-// log(1 + exp(x)), as torch takes it.
-double softplus(double x) {
-  return x > 20.0 ? x : std::log1p(std::exp(x));
-}
-
 class Mamba2 final : public AttentionHalf {
  public:
   Mamba2(const LayerConfig& config, const LayerWeights& weights)
@@ -73,7 +68,7 @@ class Mamba2 final : public AttentionHalf {
     for (std::size_t part = 0; part < std::size(widths); at += widths[part++])
       pass.kernels.scale(at, state.part_scales[part], static_cast<std::uint32_t>(widths[part]));
     float* steps = at - state.heads;
-    float* decays = pass.workspace.state_decays + std::size_t{row} * state.heads;
+    float* decays = pass.workspace.state_rates + std::size_t{row} * state.heads;
     for (std::uint32_t head = 0; head < state.heads; ++head) {
       const auto step = static_cast<float>(softplus(double{steps[head] + weights_.step_bias[head]}));
       steps[head] = step;
@@ -100,7 +95,7 @@ class Mamba2 final : public AttentionHalf {
                                    .c = b + group_width_,
                                    .group_stride = stride_,
                                    .steps = row + 2 * inner_ + 2 * group_width_ + head,
-                                   .decays = pass.workspace.state_decays + std::size_t{step.row} * state.heads + head,
+                                   .decays = pass.workspace.state_rates + std::size_t{step.row} * state.heads + head,
                                    .step_stride = stride_,
                                    .decay_stride = state.heads,
                                    .before = from == nullptr ? nullptr : from + at,

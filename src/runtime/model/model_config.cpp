@@ -122,16 +122,25 @@ std::optional<Error> check_experts(const ModelConfig& c) {
 
 std::optional<Error> check_scan(const StateShape& state) {
   constexpr std::uint32_t kMaxHeads = 4096, kMaxSize = 4096, kMaxValues = 1U << 20;
-  const std::tuple<const char*, std::uint32_t, std::uint32_t> ranges[] = {{"mamba_n_heads", state.heads, kMaxHeads},
-                                                                          {"mamba_d_head", state.head_dim, kMaxValues / kMaxHeads * 4},
-                                                                          {"mamba_n_groups", state.groups, state.heads},
-                                                                          {"mamba_d_state", state.size, kMaxSize}};
+  const bool is_delta = state.kind == StateKind::gated_delta;
+  const char* heads = is_delta ? "linear_num_value_heads" : "mamba_n_heads";
+  const char* head_dim = is_delta ? "linear_value_head_dim" : "mamba_d_head";
+  const char* groups = is_delta ? "linear_num_key_heads" : "mamba_n_groups";
+  const std::tuple<const char*, std::uint32_t, std::uint32_t> ranges[] = {
+      {heads, state.heads, kMaxHeads},
+      {head_dim, state.head_dim, kMaxValues / kMaxHeads * 4},
+      {groups, state.groups, state.heads},
+      {is_delta ? "linear_key_head_dim" : "mamba_d_state", state.size, kMaxSize}};
   for (const auto& [name, value, limit] : ranges)
     if (value == 0 || value > limit) return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range (1 to {})", value, limit), {}};
   if (state.heads % state.groups != 0)
-    return Error{ErrorCode::corrupt, "mamba_n_groups", fmt::format("{} heads cannot share {} groups", state.heads, state.groups), {}};
+    return Error{ErrorCode::corrupt, groups, fmt::format("{} heads cannot share {} groups", state.heads, state.groups), {}};
   if (state.head_dim % kScanLanes != 0) {
-    return Error{ErrorCode::unsupported, "mamba_d_head", fmt::format("{} is no multiple of {}", state.head_dim, kScanLanes),
+    return Error{ErrorCode::unsupported, head_dim, fmt::format("{} is no multiple of {}", state.head_dim, kScanLanes),
+                 "use a model with another head size"};
+  }
+  if (is_delta && state.size % 4 != 0) {
+    return Error{ErrorCode::unsupported, "linear_key_head_dim", fmt::format("{} is no multiple of 4", state.size),
                  "use a model with another head size"};
   }
   if (state.norm_groups == 0 || state.heads * state.head_dim % state.norm_groups != 0)
@@ -152,18 +161,24 @@ std::optional<Error> check_states(const ModelConfig& c) {
     return Error{ErrorCode::unsupported, "conv_kernel", fmt::format("{} is out of range (2 to {})", c.state.conv_taps, kMaxConvTaps),
                  "use a model with short convolutions"};
   }
-  return c.state.kind == StateKind::mamba2 ? check_scan(c.state) : std::nullopt;
+  return c.state.kind == StateKind::short_conv ? std::nullopt : check_scan(c.state);
 }
 
 }  // namespace
 
 std::uint32_t LayerShape::state_input_size() const {
   if (state.kind == StateKind::short_conv) return 3 * hidden_size;
+  if (state.kind == StateKind::gated_delta) return 2 * state.groups * state.size + 2 * state_output_size();
   return state_output_size() + conv_channels() + state.heads;
 }
 
 std::uint32_t LayerShape::conv_channels() const {
   return state.kind == StateKind::short_conv ? hidden_size : state_output_size() + 2 * state.groups * state.size;
+}
+
+std::size_t LayerShape::state_row_size() const {
+  if (state.kind != StateKind::gated_delta) return state_input_size();
+  return std::size_t{state_input_size()} + 2 * std::size_t{state.heads} + conv_channels();
 }
 
 std::uint32_t LayerShape::state_output_size() const {
@@ -173,7 +188,7 @@ std::uint32_t LayerShape::state_output_size() const {
 std::vector<std::vector<std::uint64_t>> LayerShape::state_shapes() const {
   if (state.kind == StateKind::none) return {};
   std::vector<std::vector<std::uint64_t>> shapes = {{state.conv_taps - 1, conv_channels()}};
-  if (state.kind == StateKind::mamba2) shapes.push_back({state.heads, state.head_dim, state.size});
+  if (state.kind != StateKind::short_conv) shapes.push_back({state.heads, state.head_dim, state.size});
   return shapes;
 }
 

@@ -32,11 +32,11 @@ enum class Rotation : std::uint8_t { none, model, window };
 enum class ExpertTensors : std::uint8_t { apart, apart_in_block, stacked, stacked_gate_up };
 
 // What files call the tensors, where the usual names are not theirs.
-enum class TensorNames : std::uint8_t { usual, lfm2, granite_hybrid, bamba };
+enum class TensorNames : std::uint8_t { usual, lfm2, granite_hybrid, bamba, qwen3_next };
 
 // How a state changes with a token: by a short convolution over the last inputs, gated before and behind; or by one with a selective scan
-// behind it.
-enum class StateKind : std::uint8_t { none, short_conv, mamba2 };
+// or a gated delta rule behind it.
+enum class StateKind : std::uint8_t { none, short_conv, mamba2, gated_delta };
 
 // Of the layers with a state, which are alike.
 struct StateShape {
@@ -45,11 +45,11 @@ struct StateShape {
   bool conv_bias = false;
   bool input_bias = false, output_bias = false;  // of the projections
 
-  // Of mamba2.
+  // Of mamba2 and gated_delta.
   std::uint32_t heads = 0;
   std::uint32_t head_dim = 0;  // values of a head
-  std::uint32_t groups = 0;    // of heads that share b and c
-  std::uint32_t size = 0;      // numbers of a value's state
+  std::uint32_t groups = 0;    // of heads that share b and c, or query and key
+  std::uint32_t size = 0;      // numbers of a value's state; of a key
   bool decay_as_log = false;   // the file keeps log(-decay)
   bool has_norm = false;       // of what comes out of the scan: as one, or cut into norm_groups
   std::uint32_t norm_groups = 1;
@@ -81,10 +81,11 @@ struct LayerShape {
   bool mlp_bias = false;
   QkNorm qk_norm = QkNorm::none;
   GateActivation activation = GateActivation::silu;
-  bool pre_norms = true;       // of what goes into attention and feed-forward
-  bool post_norms = false;     // of what comes out of them, before it is added
-  bool fused_qkv = false;      // the file keeps q, k and v as one matrix,
-  bool fused_gate_up = false;  // gate and up as one
+  bool pre_norms = true;         // of what goes into attention and feed-forward
+  bool post_norms = false;       // of what comes out of them, before it is added
+  bool fused_qkv = false;        // the file keeps q, k and v as one matrix,
+  bool fused_gate_up = false;    // gate and up as one
+  bool gated_attention = false;  // each head's query comes with a gate of what the head gives
 
   // A mixture of experts (0: none): of num_experts feed-forward parts each token goes through those that a router likes best, and through
   // the shared one where there is one.
@@ -107,6 +108,8 @@ struct LayerShape {
   [[nodiscard]] std::uint32_t state_input_size() const;
   [[nodiscard]] std::uint32_t conv_channels() const;
   [[nodiscard]] std::uint32_t state_output_size() const;
+  // Floats of a row of the workspace that holds all of these.
+  [[nodiscard]] std::size_t state_row_size() const;
   // Of the parts of a state, f32, in the order in which they lie in a page.
   [[nodiscard]] std::vector<std::vector<std::uint64_t>> state_shapes() const;
   // Feed-forward parts that a token goes through.
@@ -123,7 +126,7 @@ struct LayerConfig : LayerShape {
 struct ModelConfig : LayerShape {
   // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2" or "gemma3"; SmolLM2 is a llama. Or, with
   // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe" or "granitemoe". Or, with states, "lfm2",
-  // "granitemoehybrid", "bamba" or "falcon_h1" (in GGUF files "granitehybrid" and "falcon-h1").
+  // "granitemoehybrid", "bamba", "falcon_h1" or "qwen3_next" (in GGUF files "granitehybrid" and "falcon-h1").
   std::string architecture;
   TensorNames tensor_names = TensorNames::usual;
   std::uint32_t num_layers = 0;

@@ -89,7 +89,17 @@ std::uint64_t num_unused_parameters(const ModelConfig& config) {
 }
 
 const char* state_name(StateKind kind) {
-  return kind == StateKind::short_conv ? "short_conv" : kind == StateKind::mamba2 ? "mamba2" : "";
+  switch (kind) {
+    case StateKind::none:
+      break;
+    case StateKind::short_conv:
+      return "short_conv";
+    case StateKind::mamba2:
+      return "mamba2";
+    case StateKind::gated_delta:
+      return "gdn_attention";  // vLLM's name
+  }
+  return "";
 }
 
 // Saved without what generates text: the names of such a folder begin inside the decoder.

@@ -1,6 +1,8 @@
 #pragma once
 // How the threads of a pass share what goes through states: each takes some requests and some channels, and goes through the tokens of a
 // request one after the other.
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "runtime/model/layer.h"
@@ -26,6 +28,11 @@ void for_state_steps(Pass& pass, const LayerCache& cache, std::uint32_t parts, s
       }
     }
   });
+}
+
+// log(1 + exp(x)), as torch takes it.
+inline double softplus(double x) {
+  return x > 20.0 ? x : std::log1p(std::exp(x));
 }
 
 // The convolution of a layer, whose state is the first part of the layer's; `run` says the rest, of row 0 of the pass.

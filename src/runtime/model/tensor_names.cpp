@@ -70,6 +70,7 @@ constexpr Names kNames[] = {
     {TensorRole::state_decay, true, "ssm_a", "mamba.A_log"},
     {TensorRole::state_skip, true, "ssm_d", "mamba.D"},
     {TensorRole::state_norm, true, "ssm_norm.weight", "mamba.norm.weight"},
+    {TensorRole::state_rates, true, "ssm_ba.weight", "linear_attn.in_proj_ba.weight"},
 };
 
 // Names that are not the usual ones; null: the usual one.
@@ -99,6 +100,12 @@ constexpr OtherNames kOtherNames[] = {
     {TensorNames::granite_hybrid, TensorRole::gate_up, nullptr, "shared_mlp.input_linear.weight"},
     {TensorNames::granite_hybrid, TensorRole::down, nullptr, "shared_mlp.output_linear.weight"},
     {TensorNames::granite_hybrid, TensorRole::shared_down, nullptr, "shared_mlp.output_linear.weight"},
+    {TensorNames::qwen3_next, TensorRole::state_input, nullptr, "linear_attn.in_proj_qkvz.weight"},
+    {TensorNames::qwen3_next, TensorRole::conv, nullptr, "linear_attn.conv1d.weight"},
+    {TensorNames::qwen3_next, TensorRole::state_output, nullptr, "linear_attn.out_proj.weight"},
+    {TensorNames::qwen3_next, TensorRole::step_bias, nullptr, "linear_attn.dt_bias"},
+    {TensorNames::qwen3_next, TensorRole::state_decay, nullptr, "linear_attn.A_log"},
+    {TensorNames::qwen3_next, TensorRole::state_norm, nullptr, "linear_attn.norm.weight"},
     {TensorNames::bamba, TensorRole::output_norm, nullptr, "model.final_layernorm.weight"},
     {TensorNames::bamba, TensorRole::ffn_norm, nullptr, "pre_ff_layernorm.weight"},
     {TensorNames::bamba, TensorRole::gate, nullptr, "feed_forward.gate_proj.weight"},

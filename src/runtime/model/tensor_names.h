@@ -66,6 +66,7 @@ enum class TensorRole : std::uint8_t {
   state_decay,
   state_skip,
   state_norm,
+  state_rates,
 };
 
 struct ExpertRoles {

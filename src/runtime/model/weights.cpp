@@ -1,35 +1,24 @@
-// Reads every tensor of a model and packs it for the kernels. Called once, by whoever loads a model; tensors are shared out among the
-// pool's threads. Each source is read in pieces and given back to the system, so that loading never holds a model twice. A tensor that
-// nobody asks for is an error: leaving it out would change answers.
+// Which tensors of a model become which weights. Called once, by whoever loads a model. A tensor that nobody asks for is an error: leaving
+// it out would change answers.
 #include "runtime/model/weights.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
-#include <mutex>
-#include <thread>
 #include <unordered_map>
 
 #include "base/check.h"
 #include "format/dequant.h"
 #include "format/quote.h"
+#include "runtime/model/weight_packing.h"
 
-// A load has three parts: collect every tensor the config asks for and check its shape and type; refuse what is left over; pack. The tasks
-// of the last part are independent and run on any thread in any order; they fail only if a file changes meanwhile.
+// A load has three parts: collect every tensor the config asks for and check its shape and type; refuse what is left over; pack
+// (weight_packing.h).
 
 namespace quire {
 namespace {
-
-// One tensor or a part of one; run by one thread.
-struct PackTask {
-  TensorView source;
-  PackedMatrix* matrix = nullptr;  // one of the two
-  std::vector<float>* vector = nullptr;
-  bool transposes = false;  // the vector becomes [columns][rows]
-};
 
 struct StackedPart {
   std::uint32_t rows;
@@ -126,10 +115,10 @@ class TaskCollector {
     return view;
   }
 
-  // Tied models may carry the output matrix a second time, old exports the table of frequencies, and those that judge pairs of texts two
-  // rows of the output matrix.
+  // Tied models may carry the output matrix a second time, old exports the table of frequencies, those that judge pairs of texts two rows
+  // of the output matrix, and some a draft model of their own, whose layers are not asked.
   static bool may_be_left_out(std::string_view name) {
-    return name == "lm_head.weight" || name == "cls.output.weight" || name.ends_with(".rotary_emb.inv_freq");
+    return name == "lm_head.weight" || name == "cls.output.weight" || name.starts_with("mtp.") || name.ends_with(".rotary_emb.inv_freq");
   }
 
   void refuse_unused() {
@@ -155,7 +144,8 @@ void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector&
                       std::array{StackedPart{c.q_size(), &out.q.matrix}, StackedPart{c.kv_size(), &out.k.matrix},
                                  StackedPart{c.kv_size(), &out.v.matrix}});
   } else {
-    collector.linear(TensorRole::q, TensorRole::q_bias, c.qkv_bias, layer, c.q_size(), c.hidden_size, out.q);
+    const std::uint32_t q_rows = (c.gated_attention ? 2 : 1) * c.q_size();
+    collector.linear(TensorRole::q, TensorRole::q_bias, c.qkv_bias, layer, q_rows, c.hidden_size, out.q);
     collector.linear(TensorRole::k, TensorRole::k_bias, c.qkv_bias, layer, c.kv_size(), c.hidden_size, out.k);
     collector.linear(TensorRole::v, TensorRole::v_bias, c.qkv_bias, layer, c.kv_size(), c.hidden_size, out.v);
   }
@@ -173,11 +163,16 @@ void collect_state(const LayerConfig& c, std::uint32_t layer, TaskCollector& col
   collector.vector_if(c.state.conv_bias, TensorRole::conv_bias, layer, c.conv_channels(), out.conv_bias);
   collector.linear(TensorRole::state_output, TensorRole::state_output_bias, c.state.output_bias, layer, c.hidden_size,
                    c.state_output_size(), out.state_output);
-  if (c.state.kind != StateKind::mamba2) return;
+  if (c.state.kind == StateKind::short_conv) return;
+  const bool is_delta = c.state.kind == StateKind::gated_delta;
   collector.floats(TensorRole::step_bias, layer, c.state.heads, out.step_bias);
   collector.floats(TensorRole::state_decay, layer, c.state.heads, out.state_decay);
-  collector.floats(TensorRole::state_skip, layer, c.state.heads, out.state_skip);
-  if (c.state.has_norm) collector.floats(TensorRole::state_norm, layer, c.state_output_size(), out.state_norm);
+  if (is_delta)
+    collector.matrix(TensorRole::state_rates, layer, 2 * c.state.heads, c.hidden_size, out.state_rates);
+  else
+    collector.floats(TensorRole::state_skip, layer, c.state.heads, out.state_skip);
+  const std::uint32_t norm_size = is_delta ? c.state.head_dim : c.state_output_size();
+  if (c.state.has_norm) collector.floats(TensorRole::state_norm, layer, norm_size, out.state_norm);
 }
 
 void collect_routed_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
@@ -272,116 +267,6 @@ Result<std::vector<PackTask>> collect(const ModelFile& file, DecoderWeights& out
   return collector.finish();
 }
 
-// One row of each intermediate form.
-struct RowBuffers {
-  explicit RowBuffers(std::size_t columns)
-      : floats(columns), halves(columns), codes(columns), scales(columns / 16 + 1), minimums(columns / 16 + 1) {}
-  std::vector<float> floats;
-  std::vector<std::uint16_t> halves;
-  std::vector<std::uint8_t> codes;
-  std::vector<float> scales, minimums;
-};
-
-WeightFormat weight_format(UnpackedFormat format) {
-  switch (format) {
-    case UnpackedFormat::f32:
-      return WeightFormat::f32;
-    case UnpackedFormat::bf16:
-      return WeightFormat::bf16;
-    case UnpackedFormat::q4:
-      return WeightFormat::q4;
-    case UnpackedFormat::q8:
-      return WeightFormat::q8;
-  }
-  return WeightFormat::f32;
-}
-
-void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row, std::span<const std::byte> bytes, RowBuffers& buffers,
-              MatrixPacker& packer) {
-  const std::size_t columns = source.columns;
-  if (format == UnpackedFormat::f32) {
-    dequantise_row(source.type, bytes, buffers.floats);
-    packer.put_f32(row, buffers.floats);
-  } else if (format == UnpackedFormat::bf16) {
-    unpack_bf16_row(source.type, bytes, buffers.halves);
-    packer.put_bf16(row, buffers.halves);
-  } else {
-    const bool four_bits = format == UnpackedFormat::q4;
-    const std::size_t groups = columns / (four_bits ? 32 : 16);
-    const std::span scales(buffers.scales.data(), groups);
-    const std::span minimums(buffers.minimums.data(), groups);
-    if (four_bits) {
-      unpack_q4_row(source.type, bytes, {buffers.codes, scales, minimums});
-      packer.put_q4(row, buffers.codes, scales, minimums);
-    } else {
-      unpack_q8_row(source.type, bytes, {buffers.codes, scales, minimums});
-      packer.put_q8(row, buffers.codes, scales, minimums);
-    }
-  }
-}
-
-Result<void> pack_vector(const ModelFile& file, const PackTask& task) {
-  const TensorView& source = task.source;
-  std::vector<std::byte> bytes(source.data.size());
-  if (auto read = file.read(source.data, bytes); !read) return read;
-  std::vector<float> row(source.columns);
-  task.vector->resize(source.rows * source.columns);
-  const std::size_t row_size = bytes.size() / source.rows;
-  for (std::size_t i = 0; i < source.rows; ++i) {
-    dequantise_row(source.type, std::span(bytes).subspan(i * row_size, row_size), row);
-    for (std::size_t j = 0; j < row.size(); ++j) (*task.vector)[task.transposes ? j * source.rows + i : i * source.columns + j] = row[j];
-  }
-  return {};
-}
-
-// Some rows at a time are read from the file: its map would stop the program if someone cut the file now.
-Result<void> pack_matrix(const ModelFile& file, const TensorView& source, PackedMatrix& matrix) {
-  constexpr std::size_t kReadBytes = 256 << 10;
-  const std::size_t row_size = source.data.size() / source.rows;
-  const std::size_t rows_at_once = std::min<std::size_t>(source.rows, kReadBytes / std::max<std::size_t>(row_size, 1) + 1);
-  const UnpackedFormat format = *unpacked_format(source.type);
-  MatrixPacker packer(weight_format(format), static_cast<std::uint32_t>(source.rows), static_cast<std::uint32_t>(source.columns));
-  RowBuffers buffers(source.columns);
-  std::vector<std::byte> bytes(rows_at_once * row_size);
-  for (std::size_t first = 0; first < source.rows; first += rows_at_once) {
-    const std::size_t count = std::min<std::size_t>(rows_at_once, source.rows - first);
-    const std::span part(bytes.data(), count * row_size);
-    if (auto read = file.read(source.data.subspan(first * row_size, part.size()), part); !read) return read;
-    for (std::size_t i = 0; i < count; ++i)
-      pack_row(source, format, static_cast<std::uint32_t>(first + i), part.subspan(i * row_size, row_size), buffers, packer);
-  }
-  matrix = packer.finish();
-  return {};
-}
-
-Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, ThreadPool& pool, void (*progress)(double)) {
-  // The largest first, so that no thread starts one when the others have finished.
-  std::ranges::sort(tasks, std::ranges::greater{}, [](const PackTask& task) { return task.source.data.size(); });
-  std::uint64_t total = 1;
-  for (const PackTask& task : tasks) total += task.source.data.size();
-  std::atomic<std::uint64_t> done{0};
-  std::atomic<bool> failed{false};
-  std::mutex mutex;
-  Result<void> outcome;
-  const auto caller = std::this_thread::get_id();
-  pool.parallel_for(static_cast<std::uint32_t>(tasks.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
-    for (std::uint32_t i = begin; i < end && !failed; ++i) {
-      const PackTask& task = tasks[i];
-      auto packed = task.vector != nullptr ? pack_vector(file, task) : pack_matrix(file, task.source, *task.matrix);
-      if (!packed) {
-        const std::lock_guard lock(mutex);
-        failed = true;
-        outcome = std::move(packed);
-        return;
-      }
-      const std::uint64_t so_far = done.fetch_add(task.source.data.size()) + task.source.data.size();
-      if (progress != nullptr && std::this_thread::get_id() == caller) progress(static_cast<double>(so_far) / static_cast<double>(total));
-    }
-  });
-  if (outcome && progress != nullptr) progress(1.0);
-  return outcome;
-}
-
 // Once, on the weights: then no pass adds it.
 void add_to_norms(float offset, DecoderWeights& weights) {
   const auto add = [offset](std::vector<float>& norm) {
@@ -411,7 +296,7 @@ std::uint64_t DecoderWeights::bytes() const {
     for (const Linear* linear :
          {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down, &layer.state_input, &layer.state_output})
       sum += bytes_of(*linear);
-    sum += layer.router.bytes() + layer.shared_weight.bytes();
+    sum += layer.router.bytes() + layer.shared_weight.bytes() + layer.state_rates.bytes();
     for (const ExpertWeights& expert : layer.experts) sum += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
   }
   return sum + floats * sizeof(float);
@@ -422,7 +307,7 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, voi
   auto tasks = collect(file, weights);
   if (!tasks) return std::unexpected(std::move(tasks.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
-  if (auto packed = run_tasks(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
+  if (auto packed = pack_weights(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   add_to_norms(file.config().norm_offset, weights);
   if (file.config().state.decay_as_log)

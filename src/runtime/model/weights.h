@@ -39,6 +39,7 @@ struct LayerWeights {
   std::vector<float> conv_bias;
   std::vector<float> step_bias, state_decay, state_skip;  // [head]; what the step is multiplied with, below 0
   std::vector<float> state_norm;
+  PackedMatrix state_rates;  // [2 * heads][hidden_size], of a gated delta rule
 };
 
 struct DecoderWeights {

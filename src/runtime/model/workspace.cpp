@@ -95,8 +95,9 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     carver.take(qkv, rows * config.qkv_size());
     carver.take(mixed, rows * std::max(config.q_size(), state_output));
     carver.take(sources, rows);
-    carver.take(state_input, rows * (has_states ? config.state_input_size() : 0));
-    carver.take(state_decays, rows * config.state.heads);
+    carver.take(state_input, rows * (has_states ? config.state_row_size() : 0));
+    carver.take(state_rates, 2 * rows * config.state.heads);
+    carver.take(gates, rows * (config.gated_attention ? 2 * config.q_size() : 0));
     carver.take(beside, rows * (has_both ? config.hidden_size : 0));
     carver.take(gate, ffn_rows * config.intermediate_size);
     carver.take(up, ffn_rows * config.intermediate_size);

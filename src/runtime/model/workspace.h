@@ -136,8 +136,9 @@ class Workspace {
   float* input = nullptr;             // [row][hidden_size]: the stream normed for a product, then the product added to the stream
   float* qkv = nullptr;               // [row][q, k, v]
   float* mixed = nullptr;             // [row][q_size, or what comes out of a state]
-  float* state_input = nullptr;       // [row][state_input_size], where layers have a state
-  float* state_decays = nullptr;      // [row][head of a scan]
+  float* state_input = nullptr;       // [row][state_row_size], where layers have a state
+  float* state_rates = nullptr;       // [row][head]: decays of a scan; of a delta rule decays, then rates
+  float* gates = nullptr;             // [row][head][query, gate], where attention is gated
   float* beside = nullptr;            // [row][hidden_size], where a layer both attends and has a state
   std::uint32_t* sources = nullptr;   // [row]: which row of the input it was; others than itself when only the output rows go on
   float* gate = nullptr;              // [kFeedForwardRows][intermediate_size]

@@ -193,5 +193,71 @@ TEST(SelectiveScan, IsCloseToDoublePrecision) {
   }
 }
 
+struct DeltaOut {
+  std::vector<float> y, after;
+};
+
+// Its keys are the scan's b, its queries c.
+DeltaOut correct(const Kernels& kernels, const ScanCase& c, const ScanData& data, std::uint32_t piece, bool begins, bool in_place) {
+  DeltaOut result{.y = in_place ? data.x : std::vector<float>(data.x.size()), .after = data.before};
+  for (std::uint32_t done = 0; done < c.rows; done += piece)
+    kernels.delta_rule({.v = (in_place ? result.y : data.x).data() + done * ScanData::kStride,
+                        .y = result.y.data() + done * ScanData::kStride,
+                        .stride = ScanData::kStride,
+                        .queries = data.c.data() + done * std::size_t{c.size + 5},
+                        .keys = data.b.data() + done * std::size_t{c.size + 5},
+                        .group_stride = c.size + 5,
+                        .decays = data.decays.data() + done * std::size_t{2},
+                        .rates = data.steps.data() + done * std::size_t{2},
+                        .rate_stride = 2,
+                        .before = begins && done == 0 ? nullptr : result.after.data(),
+                        .after = result.after.data(),
+                        .size = c.size,
+                        .rows = std::min(piece, c.rows - done)});
+  for (std::size_t i = 0; i < result.y.size(); ++i)
+    if (i % ScanData::kStride >= kScanLanes) result.y[i] = 0.0F;
+  return result;
+}
+
+TEST(DeltaRule, EveryTableGivesTheBitsOfThePlainOneHoweverItIsCut) {
+  Rng rng(75);
+  for (const std::uint32_t size : {4U, 16U, 24U, 128U})
+    for (const std::uint32_t rows : {1U, 2U, 5U, 12U}) {
+      const ScanData data(rng, {size, rows});
+      for (const bool begins : {false, true}) {
+        const DeltaOut plain = correct(select_kernels(KernelIsa::reference), {size, rows}, data, rows, begins, false);
+        for (const Kernels* kernels : available_kernels())
+          for (const std::uint32_t piece : {1U, 3U, rows})
+            for (const bool in_place : {false, true}) {
+              const DeltaOut got = correct(*kernels, {size, rows}, data, piece, begins, in_place);
+              ASSERT_TRUE(same_bits(got.y, plain.y)) << kernels->name << ", size " << size << ", " << rows << " rows by " << piece;
+              ASSERT_TRUE(same_bits(got.after, plain.after)) << kernels->name << ", size " << size << ", " << rows << " rows by " << piece;
+            }
+      }
+    }
+}
+
+TEST(DeltaRule, IsCloseToDoublePrecision) {
+  Rng rng(76);
+  constexpr ScanCase kCase{32, 30};
+  ScanData data(rng, kCase);
+  for (float& key : data.b) key *= 0.2F;  // of a length about 1, as the rule wants them
+  const DeltaOut got = correct(select_kernels(KernelIsa::best), kCase, data, kCase.rows, false, false);
+  for (std::uint32_t lane = 0; lane < kScanLanes; ++lane) {
+    std::vector<double> state(kCase.size);
+    for (std::uint32_t n = 0; n < kCase.size; ++n) state[n] = data.before[n * kScanLanes + lane];
+    for (std::size_t row = 0; row < kCase.rows; ++row) {
+      const float* key = data.b.data() + row * (kCase.size + 5);
+      const float* query = data.c.data() + row * (kCase.size + 5);
+      double known = 0.0, asked = 0.0;
+      for (std::uint32_t n = 0; n < kCase.size; ++n) known += (state[n] *= data.decays[2 * row]) * key[n];
+      const double change = (data.x[row * ScanData::kStride + lane] - known) * data.steps[2 * row];
+      for (std::uint32_t n = 0; n < kCase.size; ++n) asked += (state[n] += key[n] * change) * query[n];
+      ASSERT_NEAR(got.y[row * ScanData::kStride + lane], asked, 1e-4);
+    }
+    for (std::uint32_t n = 0; n < kCase.size; ++n) ASSERT_NEAR(got.after[n * kScanLanes + lane], state[n], 1e-5);
+  }
+}
+
 }  // namespace
 }  // namespace quire

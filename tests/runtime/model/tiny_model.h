@@ -56,7 +56,7 @@ void add_attention(const ModelConfig& c, std::uint32_t i, Matrix matrix, Vector 
   if (c.fused_qkv) {
     matrix(TensorRole::qkv, i, c.q_size() + 2 * c.kv_size(), c.hidden_size);
   } else {
-    matrix(TensorRole::q, i, c.q_size(), c.hidden_size);
+    matrix(TensorRole::q, i, (c.gated_attention ? 2 : 1) * c.q_size(), c.hidden_size);
     matrix(TensorRole::k, i, c.kv_size(), c.hidden_size);
     matrix(TensorRole::v, i, c.kv_size(), c.hidden_size);
   }
@@ -79,10 +79,15 @@ void add_state(const ModelConfig& c, bool gguf, std::uint32_t i, Matrix matrix, 
   vector(state.input_bias, TensorRole::state_input_bias, i, {c.state_input_size()});
   vector(state.conv_bias, TensorRole::conv_bias, i, {c.conv_channels()});
   vector(state.output_bias, TensorRole::state_output_bias, i, {c.hidden_size});
-  if (state.kind != StateKind::mamba2) return;
+  if (state.kind == StateKind::short_conv) return;
   vector(true, TensorRole::step_bias, i, {state.heads});
   const std::vector<std::uint64_t> by_head = gguf ? std::vector<std::uint64_t>{state.heads, 1} : std::vector<std::uint64_t>{state.heads};
   vector(true, TensorRole::state_decay, i, by_head);
+  if (state.kind == StateKind::gated_delta) {
+    matrix(TensorRole::state_rates, i, 2 * std::uint64_t{state.heads}, c.hidden_size);
+    vector(true, TensorRole::state_norm, i, {state.head_dim});
+    return;
+  }
   vector(true, TensorRole::state_skip, i, by_head);
   const std::uint64_t groups = state.norm_groups, width = c.state_output_size();
   vector(state.has_norm, TensorRole::state_norm, i,
@@ -378,6 +383,30 @@ inline ModelConfig small_mamba(const std::string& architecture) {
     c.weighs_shared_expert = false;
     c.normalize_experts = true;
   }
+  return c;
+}
+
+// Gated delta rules and gated attention in turns, and experts with a shared one; as a folder alone.
+inline ModelConfig small_qwen3_next() {
+  ModelConfig c = small_mixture("qwen2_moe");
+  c.architecture = "qwen3_next";
+  c.tensor_names = TensorNames::qwen3_next;
+  c.qkv_bias = false;
+  c.qk_norm = QkNorm::per_head;
+  c.normalize_experts = true;
+  c.norm_offset = 1.0F;
+  c.gated_attention = true;
+  c.rotary_dim = 16;
+  c.num_layers = 4;
+  c.layer_memories = {LayerMemory::state, LayerMemory::state, LayerMemory::attention, LayerMemory::state};
+  c.state = {.kind = StateKind::gated_delta,
+             .conv_taps = 4,
+             .heads = 4,
+             .head_dim = 16,
+             .groups = 2,
+             .size = 8,
+             .decay_as_log = true,
+             .has_norm = true};
   return c;
 }
 

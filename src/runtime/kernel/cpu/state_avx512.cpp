@@ -15,4 +15,9 @@ void selective_scan(const ScanRun& run) {
   selective_scan_impl(run);
 }
 
+void delta_rule(const DeltaRun& run) {
+  check_delta(run);
+  delta_rule_impl(run);
+}
+
 }  // namespace quire::avx512

@@ -97,5 +97,35 @@ void selective_scan_impl(const ScanRun& run) {
   for (; row < run.rows; ++row, state = run.after) scan_tokens<1>(run, row, state);
 }
 
+Vec join_chains(const std::array<Vec, 4>& sums) {
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// `state`: null before the first token.
+void delta_token(const DeltaRun& run, std::uint32_t row, const float* state) {
+  const float* key = run.keys + row * run.group_stride;
+  const float* query = run.queries + row * run.group_stride;
+  const Vec decay = Vec::set(run.decays[row * run.rate_stride]);
+  std::array<Vec, 4> known{Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
+  std::array<Vec, 4> asked = known;
+  for (std::uint32_t n = 0; n < run.size && state != nullptr; n += 4)
+    for (std::uint32_t i = 0; i < 4; ++i)
+      known[i] = Vec::fma(Vec::load(state + std::size_t{n + i} * kScanLanes), Vec::set(key[n + i]), known[i]);
+  const Vec missing = Vec::load(run.v + row * run.stride) - join_chains(known) * decay;
+  const Vec change = missing * Vec::set(run.rates[row * run.rate_stride]);
+  for (std::uint32_t n = 0; n < run.size; n += 4)
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      const std::size_t at = std::size_t{n + i} * kScanLanes;
+      const Vec h = Vec::fma(state == nullptr ? Vec::zero() : Vec::load(state + at), decay, Vec::set(key[n + i]) * change);
+      h.store(run.after + at);
+      asked[i] = Vec::fma(h, Vec::set(query[n + i]), asked[i]);
+    }
+  join_chains(asked).store(run.y + row * run.stride);
+}
+
+void delta_rule_impl(const DeltaRun& run) {
+  for (std::uint32_t row = 0; row < run.rows; ++row) delta_token(run, row, row == 0 ? run.before : run.after);
+}
+
 }  // namespace
 }  // namespace quire

@@ -44,4 +44,29 @@ void selective_scan(const ScanRun& run) {
   }
 }
 
+void delta_rule(const DeltaRun& run) {
+  check_delta(run);
+  const auto join = [](const std::array<float, 4>& sums) { return (sums[0] + sums[1]) + (sums[2] + sums[3]); };
+  for (std::uint32_t lane = 0; lane < kScanLanes; ++lane) {
+    for (std::uint32_t row = 0; row < run.rows; ++row) {
+      const float* before = row == 0 ? run.before : run.after;
+      const float* key = run.keys + row * run.group_stride;
+      const float* query = run.queries + row * run.group_stride;
+      const float decay = run.decays[row * run.rate_stride];
+      std::array<float, 4> known{}, asked{};
+      for (std::uint32_t n = 0; n < run.size && before != nullptr; ++n)
+        known[n % 4] = std::fma(before[std::size_t{n} * kScanLanes + lane], key[n], known[n % 4]);
+      const float missing = run.v[row * run.stride + lane] - join(known) * decay;
+      const float change = missing * run.rates[row * run.rate_stride];
+      for (std::uint32_t n = 0; n < run.size; ++n) {
+        const std::size_t at = std::size_t{n} * kScanLanes + lane;
+        const float h = std::fma(before == nullptr ? 0.0F : before[at], decay, key[n] * change);
+        asked[n % 4] = std::fma(h, query[n], asked[n % 4]);
+        run.after[at] = h;
+      }
+      run.y[row * run.stride + lane] = join(asked);
+    }
+  }
+}
+
 }  // namespace quire::reference
