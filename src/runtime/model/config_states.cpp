@@ -17,7 +17,9 @@ namespace {
 
 using JsonFields = ConfigFields<JsonRef>;
 
-void refuse(JsonFields& fields, std::string_view key, std::string message, std::string remedy) {
+constexpr std::uint32_t kMostLayers = 4096;  // of more the config is refused later
+
+void refuse_key(JsonFields& fields, std::string_view key, std::string message, std::string remedy) {
   fields.refuse({ErrorCode::unsupported, "config.json: " + std::string(key), std::move(message), std::move(remedy)});
 }
 
@@ -39,7 +41,6 @@ std::vector<LayerMemory> read_layer_types(const JsonRef& json, std::string_view 
 
 // Older configs list the layers that attend.
 std::vector<LayerMemory> read_attending(const JsonRef& json, std::string_view key, JsonFields& fields, const ModelConfig& config) {
-  constexpr std::uint32_t kMaxLayers = 4096;  // more: the config is refused later
   const auto list = json.find(key);
   if (!list) return {};
   const auto entries = list->elements();
@@ -47,7 +48,7 @@ std::vector<LayerMemory> read_attending(const JsonRef& json, std::string_view ke
     fields.refuse(entries.error());
     return {};
   }
-  std::vector<LayerMemory> memories(std::min(config.num_layers, kMaxLayers), LayerMemory::state);
+  std::vector<LayerMemory> memories(std::min(config.num_layers, kMostLayers), LayerMemory::state);
   for (const JsonRef& entry : *entries) {
     const auto layer = entry.as<std::uint32_t>();
     if (!layer)
@@ -68,8 +69,8 @@ std::uint32_t adjusted_width(JsonFields& fields, std::uint32_t width) {
   const auto multiple = fields.get_or<std::uint32_t>("block_multiple_of", 256);
   constexpr std::uint32_t kMost = 1U << 20;
   if (!(factor > 0.0 && factor < 1000.0) || multiple == 0 || multiple > kMost || width > kMost) {
-    refuse(fields, "block_ffn_dim_multiplier", fmt::format("{} and block_multiple_of {} make no width", factor, multiple),
-           "use the config that belongs to the weights");
+    refuse_key(fields, "block_ffn_dim_multiplier", fmt::format("{} and block_multiple_of {} make no width", factor, multiple),
+               "use the config that belongs to the weights");
     return width;
   }
   const auto scaled = static_cast<std::uint64_t>(factor * static_cast<double>(std::uint64_t{2} * width / 3));
@@ -121,7 +122,7 @@ void read_mamba(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
     const auto bounds = limit->elements();
     // JSON has no infinity: the usual limits are 0 and one that is written in another way, or none.
     if (!bounds->empty() && bounds->front().as<double>().value_or(0.0) > 0.0)
-      refuse(fields, "time_step_limit", "steps within bounds are not implemented", "use a model without them");
+      refuse_key(fields, "time_step_limit", "steps within bounds are not implemented", "use a model without them");
   }
 }
 
@@ -131,7 +132,7 @@ void read_granite_hybrid(const JsonRef& json, JsonFields& fields, ModelConfig& c
   read_mamba(json, fields, config);
   config.state.has_norm = true;
   config.layer_memories = read_layer_types(json, "layer_types", "mamba", fields, config);
-  if (config.layer_memories.empty()) config.layer_memories.assign(std::min(config.num_layers, 4096U), LayerMemory::state);
+  if (config.layer_memories.empty()) config.layer_memories.assign(std::min(config.num_layers, kMostLayers), LayerMemory::state);
   if (fields.get_optional<std::string>("position_embedding_type").value_or("nope") != "rope") config.still_layer_interval = 1;
   const auto shared = fields.get_or<std::uint32_t>("shared_intermediate_size", 1024);
   config.num_experts = fields.get_or<std::uint32_t>("num_local_experts", 8);
@@ -154,7 +155,7 @@ void read_bamba(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   read_mamba(json, fields, config);
   config.state.has_norm = true;
   config.layer_memories = read_attending(json, "attn_layer_indices", fields, config);
-  if (config.layer_memories.empty()) config.layer_memories.assign(std::min(config.num_layers, 4096U), LayerMemory::state);
+  if (config.layer_memories.empty()) config.layer_memories.assign(std::min(config.num_layers, kMostLayers), LayerMemory::state);
 }
 
 std::vector<float> read_scales(const JsonRef& json, std::string_view key, std::size_t count, JsonFields& fields) {
@@ -180,7 +181,7 @@ std::vector<float> read_scales(const JsonRef& json, std::string_view key, std::s
 // Every layer attends and has a state. What scales the input of attention scales queries and keys, hence the scores, and values.
 void read_falcon_h1(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   config.tensor_names = TensorNames::bamba;
-  config.layer_memories.assign(std::min(config.num_layers, 4096U), LayerMemory::both);
+  config.layer_memories.assign(std::min(config.num_layers, kMostLayers), LayerMemory::both);
   read_mamba(json, fields, config);
   StateShape& state = config.state;
   state.output_bias = fields.get_or<bool>("projectors_bias", false);
@@ -200,17 +201,16 @@ void read_falcon_h1(const JsonRef& json, JsonFields& fields, ModelConfig& config
   config.embedding_scale = scale("embedding_multiplier");
   config.logit_divisor = 1.0F / scale("lm_head_multiplier");
   for (const char* key : {"attention_bias", "mlp_bias"})
-    if (fields.get_or<bool>(key, false)) refuse(fields, key, "is not implemented with this architecture", "use a model without it");
+    if (fields.get_or<bool>(key, false)) refuse_key(fields, key, "is not implemented with this architecture", "use a model without it");
 }
 
 void read_qwen3_next(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
-  constexpr std::uint32_t kMaxLayers = 4096;  // more: the config is refused later
   config.tensor_names = TensorNames::qwen3_next;
   config.norm_offset = 1.0F;  // of all norms but that behind the rule
   config.gated_attention = true;
   config.layer_memories = read_layer_types(json, "layer_types", "linear_attention", fields, config);
   const auto interval = fields.get_or<std::uint32_t>("full_attention_interval", 4);
-  for (std::uint32_t i = 0; !json.find("layer_types") && i < std::min(config.num_layers, kMaxLayers); ++i)
+  for (std::uint32_t i = 0; !json.find("layer_types") && i < std::min(config.num_layers, kMostLayers); ++i)
     config.layer_memories.push_back(interval > 0 && (i + 1) % interval == 0 ? LayerMemory::attention : LayerMemory::state);
   config.state = {.kind = StateKind::gated_delta,
                   .conv_taps = fields.get_or<std::uint32_t>("linear_conv_kernel_dim", 4),
@@ -221,7 +221,7 @@ void read_qwen3_next(const JsonRef& json, JsonFields& fields, ModelConfig& confi
                   .decay_as_log = true,
                   .has_norm = true};
   if (fields.get_or<bool>("attention_bias", false))
-    refuse(fields, "attention_bias", "is not implemented with this architecture", "use a model without it");
+    refuse_key(fields, "attention_bias", "is not implemented with this architecture", "use a model without it");
 }
 
 // One whose layers all attend is like any other.
@@ -264,7 +264,7 @@ void read_states(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConf
     return drop_unused(config);
   }
   const bool is_falcon = config.architecture == "falcon-h1";
-  if (is_falcon) config.layer_memories.assign(std::min(config.num_layers, 4096U), LayerMemory::both);
+  if (is_falcon) config.layer_memories.assign(std::min(config.num_layers, kMostLayers), LayerMemory::both);
   const auto inner = fields.need<std::uint32_t>("ssm.inner_size");
   state.kind = StateKind::mamba2;
   state.conv_taps = fields.need<std::uint32_t>("ssm.conv_kernel");

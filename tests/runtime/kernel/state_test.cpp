@@ -112,12 +112,12 @@ struct ScanCase {
 };
 
 struct ScanData {
-  ScanData(Rng& rng, const ScanCase& c)
-      : x(random_floats(rng, std::size_t{c.rows} * kStride)),
-        b(random_floats(rng, std::size_t{c.rows} * (c.size + 5))),
-        c(random_floats(rng, std::size_t{c.rows} * (c.size + 5))),
-        steps(random_floats(rng, std::size_t{c.rows} * 2)),
-        before(random_floats(rng, std::size_t{c.size} * kScanLanes)) {
+  ScanData(Rng& rng, const ScanCase& shape)
+      : x(random_floats(rng, std::size_t{shape.rows} * kStride)),
+        b(random_floats(rng, std::size_t{shape.rows} * (shape.size + 5))),
+        c(random_floats(rng, std::size_t{shape.rows} * (shape.size + 5))),
+        steps(random_floats(rng, std::size_t{shape.rows} * 2)),
+        before(random_floats(rng, std::size_t{shape.size} * kScanLanes)) {
     for (float& step : steps) step = std::fabs(step) * 0.2F;
     for (const float step : steps) decays.push_back(std::exp(-step));
   }
