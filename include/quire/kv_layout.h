@@ -14,7 +14,8 @@
 
 namespace quire {
 
-// Where one layer finds its keys and values. Heads here are KV heads: with grouped queries there are fewer of them than query heads.
+// Where one layer finds its keys and values, or its state. Heads here are KV heads: with grouped queries there are fewer of them than query
+// heads.
 struct KvLayerLayout {
   std::uint32_t group = 0;
   std::uint32_t tensor = 0;
@@ -26,6 +27,8 @@ struct KvLayerLayout {
   std::uint64_t head_stride = 0;
   std::uint64_t token_stride = 0;
   std::uint64_t values_offset = 0;
+  // Of a layer with a state: what of a block's page it takes, from its begin. 0: the layer keeps keys and values.
+  std::uint64_t state_bytes = 0;
 };
 
 // Layers that keep the same tokens, and so share a block table.
@@ -41,6 +44,8 @@ struct KvGroupLayout {
     const auto* window = std::get_if<SlidingWindowSpec>(&spec);
     return window == nullptr ? 0 : window->sliding_window;
   }
+  // A page is a state, that after the last token of the block or of its request, instead of keys and values.
+  [[nodiscard]] bool keeps_states() const { return std::holds_alternative<MambaSpec>(spec); }
 };
 
 // Made once, before the tensors are; never changed. Whoever keeps a pointer to it (KvPages) must not outlive the engine that owns it.
@@ -48,7 +53,7 @@ struct KvLayout {
   std::uint32_t num_blocks = 0;  // with the null block
   KvDtype dtype = KvDtype::bf16;
   std::vector<KvGroupLayout> groups;
-  std::vector<KvLayerLayout> layers;      // by layer of the model
+  std::vector<KvLayerLayout> layers;      // by layer of the model; behind them, by layer, the states of those that have both
   std::vector<std::uint64_t> page_bytes;  // of one block, by tensor
 
   [[nodiscard]] std::uint32_t element_bytes() const { return dtype == KvDtype::bf16 ? 2 : 4; }

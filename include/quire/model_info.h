@@ -53,6 +53,9 @@ struct HeldMatrices {
   bool in_integers = false;  // multiplied in integers where activations are (ActivationMode), which is fast; else in floats
 };
 
+// What a layer knows of earlier tokens: their keys and values, a state that each token changes, or both side by side.
+enum class LayerMemory : std::uint8_t { attention, state, both };
+
 struct ModelInfo {
   std::string name;
   std::string architecture;  // "llama", "qwen2", "qwen3", ...
@@ -66,7 +69,11 @@ struct ModelInfo {
   std::uint32_t context_length = 0;            // tokens
   std::vector<std::uint32_t> sliding_windows;  // tokens, by layer, the current one among them; 0: none; empty: no layer has one
   bool latent_attention = false;               // one vector per token for all heads, of head_dim values (multi-head latent attention)
-  std::uint32_t num_experts = 0;               // of a mixture, in each layer that has any; 0: none
+  std::vector<LayerMemory> layer_memories;     // by layer; empty: keys and values in all
+  // Of a layer with a state: "short_conv", ..., and the shapes of its parts, which are f32. Empty: no layer has one.
+  std::string state_kind;
+  std::vector<std::vector<std::uint64_t>> state_shapes;
+  std::uint32_t num_experts = 0;  // of a mixture, in each layer that has any; 0: none
   std::uint32_t experts_per_token = 0;
   std::uint64_t num_parameters = 0;
   std::uint64_t num_used_parameters = 0;  // by one token: without the experts that it does not go through
@@ -76,6 +83,8 @@ struct ModelInfo {
   std::vector<std::string> notes{};       // what is not as the file's maker may expect
   std::shared_ptr<const TokenizerSpec> tokenizer = std::make_shared<TokenizerSpec>();  // never null; every copy of this shares it
   PoolingInfo pooling{};
+
+  [[nodiscard]] bool has_states() const { return !state_shapes.empty(); }
 };
 
 }  // namespace quire

@@ -3,11 +3,13 @@
 // Values, copied where they are used. They are checked when an engine is built, and an error names the field. 0 often means "find out":
 // then Engine::options() tells what was found.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "quire/error.h"
 #include "quire/hash_algorithm.h"
+#include "quire/kv_spec.h"
 
 namespace quire {
 
@@ -22,11 +24,14 @@ enum class ActivationMode : std::uint8_t { int16, f32, int8 };
 enum class KernelIsa : std::uint8_t { best, reference, avx2, avx512, amx };  // each of the fast ones includes those before it
 
 struct CacheOptions {
-  std::uint32_t block_size = 16;                          // tokens per block
+  std::uint32_t block_size = 16;                          // tokens per block; more of them where a state must fit into one
   std::uint32_t num_blocks = 0;                           // with the null block; 0: as many as kv_cache_bytes hold
   std::uint64_t kv_cache_bytes = std::uint64_t{1} << 30;  // 0: a share of the memory that is left beside the weights
   KvDtype dtype = KvDtype::bf16;
   bool enable_prefix_caching = true;
+  // Of models whose layers have states: where these are kept. Not given: without prefix caching `none`; with it `all` where a state is no
+  // larger than the keys and values of a block, else `align`.
+  std::optional<MambaCacheMode> mamba_cache_mode;
   HashAlgorithm hash = HashAlgorithm::canonical;
   std::string hash_seed;          // servers with equal seeds and algorithms name equal blocks alike (vLLM's PYTHONHASHSEED)
   bool lifo_free_blocks = false;  // reuse the block freed last first: hotter in the processor's caches, and prefixes are forgotten sooner

@@ -76,6 +76,15 @@ class EngineConfig:
     def count_common_prefix(self, arg: bool, /) -> None: ...
 
     @property
+    def mamba_cache_mode(self) -> str:
+        """
+        Where states of layers are kept: none, all or align; empty: as it suits the model.
+        """
+
+    @mamba_cache_mode.setter
+    def mamba_cache_mode(self, arg: str, /) -> None: ...
+
+    @property
     def max_num_seqs(self) -> int:
         """Requests that run at once."""
 

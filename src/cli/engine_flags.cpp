@@ -8,6 +8,7 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -54,6 +55,12 @@ void add_cache_flags(CLI::App& app, CacheOptions& cache) {
                       {{"bf16", KvDtype::bf16}, {"f32", KvDtype::f32}});
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", cache.enable_prefix_caching,
                "Keep full blocks after use and find them again by hash (default on)");
+  add_choice<std::optional<MambaCacheMode>>(
+      app, "--mamba-cache-mode", cache.mamba_cache_mode,
+      "Of models whose layers have states: where these are kept. all: at the end of every block; align: where a prompt and its chunks end, "
+      "which takes less memory; none: one per request, without prefix caching (default: all where a state is no larger than a block's keys "
+      "and values, else align)",
+      {{"all", MambaCacheMode::all}, {"align", MambaCacheMode::align}, {"none", MambaCacheMode::none}});
   add_choice<HashAlgorithm>(app, "--prefix-caching-hash-algo", cache.hash,
                             "How blocks are named: canonical (ours), or as vLLM names them: sha256, sha256_cbor, xxhash, xxhash_cbor "
                             "(xxhash: faster, but whoever tries can make two prompts of one name) (default canonical)",

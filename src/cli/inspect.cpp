@@ -54,7 +54,7 @@ Result<void> print_cache(const ModelInfo& model, const InspectFlags& flags) {
   fmt::print("\nKV cache         {}\n", describe_kv_cost(*layout));
   for (const std::string& line : describe_kv_groups(*layout)) fmt::print("                 {}\n", line);
   fmt::print("in {:<13} {} blocks = {} tokens (one more block is the null block)\n", format_bytes(memory), usable,
-             usable / layout->groups.size() * layout->groups.front().block_size);
+             num_kept_tokens(*layout, usable));
   fmt::print("requests at once {} of {} tokens each, prompt and output; more where they share a prefix\n", usable / per_request,
              flags.tokens);
   fmt::print("resident         about {} with this cache\n", format_bytes(model.weight_bytes + memory));

@@ -12,19 +12,55 @@ std::uint64_t bytes_per_token(const KvLayout& layout, std::size_t group) {
   return layout.group_block_bytes(group) / layout.groups[group].block_size;
 }
 
+// Of a group whose layers have states, those of one request.
+std::uint64_t state_bytes(const KvLayout& layout, std::size_t group) {
+  std::uint64_t bytes = 0;
+  for (const std::uint32_t layer : layout.groups[group].layers) bytes += layout.layers[layer].state_bytes;
+  return bytes;
+}
+
+std::string describe_states(const KvLayout& layout, std::size_t group) {
+  const auto& spec = std::get<MambaSpec>(layout.groups[group].spec);
+  const char* kept = spec.mode == MambaCacheMode::all     ? "kept at the end of every block"
+                     : spec.mode == MambaCacheMode::align ? "kept where blocks end, as long as they are needed"
+                                                          : "not kept";
+  return fmt::format("states ({}): {} per request, {}, {} per block", spec.mamba_type, format_bytes(state_bytes(layout, group)), kept,
+                     format_bytes(layout.group_block_bytes(group)));
+}
+
 }  // namespace
 
 std::string describe_kv_cost(const KvLayout& layout) {
   std::uint64_t per_token = 0;
-  for (std::size_t group = 0; group < layout.groups.size(); ++group) per_token += bytes_per_token(layout, group);
+  const KvGroupLayout* named = nullptr;
+  for (std::size_t group = 0; group < layout.groups.size(); ++group) {
+    if (layout.groups[group].keeps_states()) continue;
+    per_token += bytes_per_token(layout, group);
+    if (named == nullptr) named = &layout.groups[group];
+  }
   return fmt::format("{} per token, {} per block of {} tokens ({})", format_bytes(per_token), format_bytes(layout.bytes_per_block()),
-                     layout.groups.front().block_size, layout.dtype == KvDtype::bf16 ? "bf16" : "f32");
+                     named == nullptr ? 0 : named->block_size, layout.dtype == KvDtype::bf16 ? "bf16" : "f32");
+}
+
+std::uint64_t num_kept_tokens(const KvLayout& layout, std::uint64_t num_blocks) {
+  std::uint64_t num_growing = 0, tokens = 0;
+  for (const KvGroupLayout& group : layout.groups) {
+    const auto* state = std::get_if<MambaSpec>(&group.spec);
+    if (state != nullptr && state->mode != MambaCacheMode::all) continue;
+    ++num_growing;
+    tokens = group.block_size;
+  }
+  return num_growing == 0 ? 0 : num_blocks / num_growing * tokens;
 }
 
 std::vector<std::string> describe_kv_groups(const KvLayout& layout) {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < layout.groups.size(); ++i) {
     const KvGroupLayout& group = layout.groups[i];
+    if (group.keeps_states()) {
+      lines.push_back(fmt::format("group {}: {} layers with {}", i, group.layers.size(), describe_states(layout, i)));
+      continue;
+    }
     const std::uint32_t window = group.sliding_window();
     lines.push_back(fmt::format("group {}: {} layers with {}: {} per token, {} per block", i, group.layers.size(),
                                 window == 0 ? "full attention" : fmt::format("a window of {} tokens", window),

@@ -1,5 +1,6 @@
 #pragma once
 // What a KV cache costs, in words.
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,5 +13,8 @@ std::string describe_kv_cost(const KvLayout& layout);
 
 // A line per cache group: "group 0: 22 layers with a window of 512 tokens: ..."
 std::vector<std::string> describe_kv_groups(const KvLayout& layout);
+
+// Tokens that so many blocks hold, with one in each group that grows with a request.
+std::uint64_t num_kept_tokens(const KvLayout& layout, std::uint64_t num_blocks);
 
 }  // namespace quire

@@ -52,6 +52,9 @@ Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, con
     return fail(ErrorCode::unsupported, "encoder_connector", "the worker runs no encoder", "leave it out");
   if (seams.connector == nullptr) return {};
   if (!worker.transfers) return fail(ErrorCode::unsupported, "transport", "the worker was made without it");
+  if (config.kv.has_mamba_layers())
+    return fail(ErrorCode::unsupported, "connector", "layers of the model have states, which are neither stored nor loaded",
+                "do without a tier or connector");
   const bool is_plain = config.kv.groups.size() == 1 && is_full_attention(config.kv.groups[0].spec);
   if (!is_plain && !seams.connector->supports_groups())
     return fail(ErrorCode::unsupported, "connector",

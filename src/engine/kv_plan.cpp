@@ -14,25 +14,108 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kMaxBlocks = 1U << 24U;
+constexpr std::uint32_t kMaxStateBlock = 1U << 20U;  // tokens
+
+// Blocks of all groups have pages of one size, as in vLLM: where a state is larger than the keys and values of a block, blocks get more
+// tokens, and what a page has beyond a state is padding.
+struct Blocks {
+  std::uint32_t block_size = 0;
+  std::uint64_t page_bytes = 0;  // of a layer with attention
+  MambaCacheMode states = MambaCacheMode::none;
+};
+
+std::uint64_t state_bytes(const ModelInfo& model) {
+  std::uint64_t bytes = 0;
+  for (const auto& shape : model.state_shapes) {
+    std::uint64_t part = sizeof(float);
+    for (const std::uint64_t dimension : shape) part *= dimension;
+    bytes += part;
+  }
+  return bytes;
+}
+
+Result<void> check_chunks(const EngineOptions& options, std::uint32_t block_size) {
+  const auto too_few = [&](const char* field, std::uint32_t tokens) {
+    return fail(ErrorCode::invalid_argument, field,
+                fmt::format("is {}, and blocks that hold a state of this model have {} tokens", tokens, block_size),
+                "give at least as many, or mamba_cache_mode all");
+  };
+  const SchedulerOptions& scheduler = options.scheduler;
+  if (scheduler.max_num_batched_tokens < block_size) return too_few("max_num_batched_tokens", scheduler.max_num_batched_tokens);
+  if (const std::uint32_t chunk = scheduler.long_prefill_token_threshold; chunk > 0 && chunk < block_size)
+    return too_few("long_prefill_token_threshold", chunk);
+  return {};
+}
+
+Result<Blocks> plan_blocks(const ModelInfo& model, const EngineOptions& options) {
+  const CacheOptions& cache = options.cache;
+  const std::uint64_t token_bytes = std::uint64_t{2} * model.num_kv_heads * model.head_dim * (cache.dtype == KvDtype::bf16 ? 2 : 4);
+  Blocks blocks{.block_size = cache.block_size, .page_bytes = token_bytes * cache.block_size, .states = MambaCacheMode::none};
+  const auto refuse = [](const char* problem, const char* remedy) {
+    return fail(ErrorCode::invalid_argument, "mamba_cache_mode", problem, remedy);
+  };
+  if (!model.has_states()) {
+    if (!cache.mamba_cache_mode) return blocks;
+    return refuse("is given, and no layer of the model has a state", "leave it out");
+  }
+  const std::uint64_t bytes = state_bytes(model);
+  const std::uint64_t factor = (bytes + blocks.page_bytes - 1) / blocks.page_bytes;
+  if (factor > kMaxStateBlock / cache.block_size) {
+    return fail(ErrorCode::unsupported, "block_size",
+                fmt::format("a state of {} bytes fills blocks of more than {} tokens", bytes, kMaxStateBlock),
+                "use a model with smaller states");
+  }
+  blocks.block_size = static_cast<std::uint32_t>(cache.block_size * factor);
+  blocks.page_bytes *= factor;
+  if (!cache.enable_prefix_caching) {
+    if (cache.mamba_cache_mode.value_or(MambaCacheMode::none) == MambaCacheMode::none) return blocks;
+    return refuse("keeps states for later requests, and prefix caching is off", "turn it on, or leave mamba_cache_mode out");
+  }
+  const bool is_small = factor == 1 || !check_chunks(options, blocks.block_size);
+  blocks.states = cache.mamba_cache_mode.value_or(is_small ? MambaCacheMode::all : MambaCacheMode::align);
+  if (blocks.states == MambaCacheMode::none)
+    return refuse("is none, and prefix caching is on", "turn prefix caching off, or leave mamba_cache_mode out");
+  if (blocks.states == MambaCacheMode::align)
+    if (auto valid = check_chunks(options, blocks.block_size); !valid) return std::unexpected(std::move(valid.error()));
+  return blocks;
+}
 
 template <class Spec>
-Spec shape_of(const ModelInfo& model, const CacheOptions& cache) {
+Spec shape_of(const ModelInfo& model, const CacheOptions& cache, const Blocks& blocks) {
   Spec spec;
-  spec.block_size = cache.block_size;
+  spec.block_size = blocks.block_size;
   spec.num_kv_heads = model.num_kv_heads;
   spec.head_size = model.head_dim;
   spec.dtype = cache.dtype == KvDtype::bf16 ? CacheDtype{"bfloat16", 2} : CacheDtype{"float32", 4};
   return spec;
 }
 
-LayerSpecs layer_specs(const ModelInfo& model, const CacheOptions& cache) {
+// Without prefix caching there is one state per request.
+MambaSpec state_spec(const ModelInfo& model, const EngineOptions& options, const Blocks& blocks) {
+  const std::uint32_t longest = options.scheduler.max_model_len;
+  return {.block_size = blocks.states != MambaCacheMode::none ? blocks.block_size
+                        : longest == 0                        ? model.context_length
+                                                              : longest,
+          .shapes = model.state_shapes,
+          .dtypes = std::vector<CacheDtype>(model.state_shapes.size(), {"float32", sizeof(float)}),
+          .page_size_padded = blocks.page_bytes,
+          .mamba_type = model.state_kind,
+          .mode = blocks.states};
+}
+
+LayerSpecs layer_specs(const ModelInfo& model, const EngineOptions& options, const Blocks& blocks) {
   LayerSpecs layers;
+  std::uint32_t num_names = model.num_layers;  // the states of layers that have both come behind them
   for (std::uint32_t i = 0; i < model.num_layers; ++i) {
+    const LayerMemory memory = model.layer_memories.empty() ? LayerMemory::attention : model.layer_memories[i];
+    if (memory != LayerMemory::attention)
+      layers.push_back({std::to_string(memory == LayerMemory::both ? num_names++ : i), state_spec(model, options, blocks)});
+    if (memory == LayerMemory::state) continue;
     const std::uint32_t window = model.sliding_windows.empty() ? 0 : model.sliding_windows[i];
-    LayerKvSpec spec = shape_of<FullAttentionSpec>(model, cache);
-    if (model.latent_attention) spec = shape_of<MlaAttentionSpec>(model, cache);
+    LayerKvSpec spec = shape_of<FullAttentionSpec>(model, options.cache, blocks);
+    if (model.latent_attention) spec = shape_of<MlaAttentionSpec>(model, options.cache, blocks);
     if (window > 0) {
-      auto windowed = shape_of<SlidingWindowSpec>(model, cache);
+      auto windowed = shape_of<SlidingWindowSpec>(model, options.cache, blocks);
       windowed.sliding_window = window;
       spec = windowed;
     }
@@ -60,25 +143,32 @@ Result<std::uint32_t> num_blocks(const CacheOptions& cache, std::uint64_t bytes_
 }  // namespace
 
 Result<KvPlan> plan_kv(const ModelInfo& model, const EngineOptions& options) {
-  const LayerSpecs layers = layer_specs(model, options.cache);
+  const auto blocks = plan_blocks(model, options);
+  if (!blocks) return std::unexpected(blocks.error());
+  const LayerSpecs layers = layer_specs(model, options, *blocks);
   const auto groups = kv_cache_groups(layers, false);
   if (!groups) return std::unexpected(groups.error());
   const auto one_block = kv_cache_config(*groups, 0, {.num_blocks_override = 1});
   if (!one_block) return std::unexpected(one_block.error());
   const std::uint64_t bytes_per_block = make_kv_layout(*one_block, options.cache.dtype).bytes_per_block();
-  const auto blocks = num_blocks(options.cache, bytes_per_block);
-  if (!blocks) return std::unexpected(blocks.error());
+  const auto count = num_blocks(options.cache, bytes_per_block);
+  if (!count) return std::unexpected(count.error());
   // What requests may use: the null block holds nothing.
-  const std::int64_t usable = static_cast<std::int64_t>((std::uint64_t{*blocks} - 1) * bytes_per_block);
+  const std::int64_t usable = static_cast<std::int64_t>((std::uint64_t{*count} - 1) * bytes_per_block);
   const bool as_long_as_fits = options.scheduler.max_model_len == 0;
   auto plan = plan_kv_cache({&layers, 1}, {&usable, 1},
                             {.max_model_len = as_long_as_fits ? model.context_length : options.scheduler.max_model_len,
                              .auto_fit_max_model_len = as_long_as_fits,
                              .max_num_batched_tokens = options.scheduler.max_num_batched_tokens,
-                             .num_blocks_override = *blocks});
+                             .mamba_cache_mode = blocks->states,
+                             .num_blocks_override = *count});
   if (!plan) return std::unexpected(std::move(plan.error()));
   KvLayout layout = make_kv_layout(plan->workers.front(), options.cache.dtype);
-  return KvPlan{scheduler_kv_cache_config(plan->workers.front()), std::move(layout), plan->max_model_len};
+  return KvPlan{.config = scheduler_kv_cache_config(plan->workers.front()),
+                .layout = std::move(layout),
+                .block_size = blocks->block_size,
+                .states = blocks->states,
+                .max_model_len = plan->max_model_len};
 }
 
 Result<KvLayout> plan_kv_layout(const ModelInfo& model, const EngineOptions& options) {
@@ -92,7 +182,10 @@ std::uint64_t kv_blocks_per_request(const KvLayout& layout, std::uint32_t num_to
   options.max_model_len = num_tokens;
   options.max_num_batched_tokens = max_num_batched_tokens;
   std::uint64_t blocks = 0;
-  for (const KvGroupLayout& group : layout.groups) blocks += max_memory_usage_bytes(group.spec, options) / page_size_bytes(group.spec);
+  for (const KvGroupLayout& group : layout.groups) {
+    if (const auto* state = std::get_if<MambaSpec>(&group.spec)) options.mamba_cache_mode = state->mode;
+    blocks += max_memory_usage_bytes(group.spec, options) / page_size_bytes(group.spec);
+  }
   return blocks;
 }
 

@@ -12,8 +12,10 @@
 namespace quire {
 
 struct KvPlan {
-  KvCacheConfig config;             // the core's
-  KvLayout layout;                  // the worker's
+  KvCacheConfig config;          // the core's
+  KvLayout layout;               // the worker's
+  std::uint32_t block_size = 0;  // tokens of a named block: as given, or as many as make a state fit
+  MambaCacheMode states = MambaCacheMode::none;
   std::uint32_t max_model_len = 0;  // as given; or the model's context, or what fits beside the null block if less
 };
 

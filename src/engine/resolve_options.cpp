@@ -121,6 +121,19 @@ Result<void> resolve_kv_cache_bytes(CacheOptions& cache, std::uint64_t swap_byte
   return {};
 }
 
+// What would have to take a state back, or move it.
+Result<void> check_states(const EngineOptions& options, const ModelInfo& model) {
+  if (!model.has_states()) return {};
+  const auto refuse = [&](const char* field, const char* problem) {
+    return fail(ErrorCode::unsupported, field, fmt::format("{}: layers of {} have states", problem, model.name), "leave it out");
+  };
+  if (options.speculation.num_speculative_tokens > 0)
+    return refuse("num_speculative_tokens", "drafts that are wrong could not be taken back");
+  if (options.adapters.is_on()) return refuse("max_loras", "adapters are not implemented with such a model");
+  if (options.kv_swap.is_on()) return refuse("kv_swap", "blocks of preempted requests cannot be moved");
+  return {};
+}
+
 Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
   std::uint32_t& max_model_len = options.scheduler.max_model_len;
   if (max_model_len > model.context_length) {
@@ -130,6 +143,9 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
   const auto plan = plan_kv(model, options);
   if (!plan) return std::unexpected(plan.error());
   options.cache.num_blocks = plan->layout.num_blocks;
+  options.cache.block_size = plan->block_size;
+  // Which was chosen for blocks as they were asked for.
+  if (model.has_states()) options.cache.mamba_cache_mode = plan->states;
   max_model_len = plan->max_model_len;
   if (options.kv_swap.bytes > 0 && num_near_swap_places(options.kv_swap, plan->layout) == 0)
     return fail(ErrorCode::invalid_argument, "kv_swap", fmt::format("{} bytes hold no block", options.kv_swap.bytes),
@@ -148,6 +164,7 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
 
 Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, const Machine& machine) {
   if (auto valid = check_ranges(options); !valid) return std::unexpected(valid.error());
+  if (auto valid = check_states(options, model); !valid) return std::unexpected(valid.error());
   if (options.num_threads == 0) options.num_threads = std::clamp<std::uint32_t>(machine.num_cores, 1, kMaxThreads);
   if (AdapterOptions& adapters = options.adapters; adapters.max_cpu_loras == 0) {
     const auto num_modules = static_cast<std::uint32_t>(std::min<std::size_t>(adapters.modules.size(), kMaxCpuLoras));
@@ -196,7 +213,9 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
     config.swap = {.num_swap_places = num_swap_places(options.kv_swap, plan->layout),
                    .num_far_places = num_far_swap_places(options.kv_swap, plan->layout),
                    .swap_choice = options.kv_swap.choice};
-  config.block_size = options.cache.block_size;
+  config.block_size = plan->block_size;
+  config.mamba_align = plan->states == MambaCacheMode::align;
+  config.cache_block_size = config.mamba_align ? plan->block_size : 0;
   config.kv = std::move(plan->config);
   config.prefix_cache.enable_prefix_caching = options.cache.enable_prefix_caching;
   config.prefix_cache.hash = options.cache.hash;

@@ -25,5 +25,32 @@ TEST(KvLines, TellWhatATokenCostsInEachGroup) {
   EXPECT_EQ(groups[6], "group 6: 4 layers with full attention: 4.00 KiB per token, 64.00 KiB per block");
 }
 
+// LFM2 1.2B, whose states fit into a block, and a model whose states do not.
+TEST(KvLines, TellWhatAStateTakes) {
+  ModelInfo model;
+  model.num_layers = 16;
+  model.num_kv_heads = 8;
+  model.head_dim = 64;
+  model.context_length = 32768;
+  model.state_kind = "short_conv";
+  model.state_shapes = {{2, 2048}};
+  for (std::uint32_t layer = 0; layer < model.num_layers; ++layer)
+    model.layer_memories.push_back(layer % 3 == 2 && layer < 15 ? LayerMemory::attention : LayerMemory::state);
+  const Result<KvLayout> lfm2 = plan_kv_layout(model, {});
+  ASSERT_TRUE(lfm2) << lfm2.error().to_string();
+  EXPECT_EQ(describe_kv_cost(*lfm2), "10.00 KiB per token, 160.00 KiB per block of 16 tokens (bf16)");
+  const std::vector<std::string> lines = describe_kv_groups(*lfm2);
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(lines[0],
+            "group 0: 4 layers with states (short_conv): 64.00 KiB per request, kept at the end of every block, 128.00 KiB per block");
+  EXPECT_EQ(lines[3], "group 3: 5 layers with full attention: 10.00 KiB per token, 160.00 KiB per block");
+  model.state_kind = "mamba2";
+  model.state_shapes = {{3, 3328}, {48, 64, 128}};
+  const Result<KvLayout> mamba = plan_kv_layout(model, {});
+  ASSERT_TRUE(mamba) << mamba.error().to_string();
+  EXPECT_EQ(mamba->groups[3].block_size, 800U) << "of as many tokens as make a state fit, in whole 16s";
+  EXPECT_NE(describe_kv_groups(*mamba)[0].find("kept where blocks end, as long as they are needed"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace quire

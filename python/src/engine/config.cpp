@@ -41,6 +41,25 @@ void choice(Class& c, const char* name, Get get, std::array<const char*, kNum> w
       doc);
 }
 
+// Empty: what suits the model.
+void bind_states(Class& c) {
+  static constexpr std::array kWords = {"none", "all", "align"};  // in the order of MambaCacheMode
+  c.def_prop_rw(
+      "mamba_cache_mode",
+      [](EngineConfig& self) {
+        const auto mode = self.engine.cache.mamba_cache_mode;
+        return mode ? std::string(kWords.at(static_cast<std::size_t>(*mode))) : std::string();
+      },
+      [](EngineConfig& self, const std::string& word) {
+        const auto found = std::ranges::find(kWords, std::string_view(word));
+        if (found == kWords.end() && !word.empty())
+          throw nb::value_error(("mamba_cache_mode: is '" + word + "'; give one of none, all, align, or nothing").c_str());
+        self.engine.cache.mamba_cache_mode.reset();
+        if (!word.empty()) self.engine.cache.mamba_cache_mode = static_cast<MambaCacheMode>(found - kWords.begin());
+      },
+      "Where states of layers are kept: none, all or align; empty: as it suits the model.");
+}
+
 void bind_cache(Class& c) {
   option(
       c, "kv_cache_memory", [](EngineConfig& o) -> auto& { return o.engine.cache.kv_cache_bytes; }, "Bytes; 0: what the machine has left.");
@@ -172,6 +191,7 @@ void bind_engine_config(nb::module_& m) {
     set_all<EngineConfig>(self.h, options, "EngineConfig");
   });
   bind_cache(c);
+  bind_states(c);
   bind_scheduler(c);
   bind_adapters(c);
   bind_pressure(c);

@@ -24,6 +24,19 @@ void check_attention(const PagedKvLayer& layer, const AttentionItem& item, std::
   QUIRE_CHECK(scratch_bytes >= attention_scratch_bytes(layer.head_dim, item.group), "scratch too small");
 }
 
+void check_conv(const ConvRun& run, std::uint32_t end) {
+  QUIRE_CHECK(run.taps >= 2 && run.taps <= kMaxConvTaps, "a convolution of a few tokens");
+  QUIRE_CHECK(end <= run.channels && run.after != nullptr, "channels of the layer, and a place for what follows");
+}
+
+void check_scan(const ScanRun& run) {
+  QUIRE_CHECK(run.size > 0 && run.after != nullptr, "a state, and a place for what follows");
+}
+
+void check_delta(const DeltaRun& run) {
+  QUIRE_CHECK(run.size > 0 && run.size % 4 == 0 && run.after != nullptr, "a state, and a place for what follows");
+}
+
 void check_join(const PagedKvLayer& layer, const AttentionItem& item) {
   QUIRE_CHECK(item.group > 0 && item.kv_head < layer.num_kv_heads, "heads");
   QUIRE_CHECK(item.partials != nullptr && item.rows == 1 &&

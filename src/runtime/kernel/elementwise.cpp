@@ -69,6 +69,10 @@ void rope(RopeStyle style, float* x, std::uint32_t num_heads, std::uint32_t head
   }
 }
 
+void multiply(float* x, const float* y, std::uint32_t n) {
+  for (std::uint32_t i = 0; i < n; ++i) x[i] *= y[i];
+}
+
 void add(float* x, const float* y, std::uint32_t n) {
   for (std::uint32_t i = 0; i < n; ++i) x[i] += y[i];
 }

@@ -16,7 +16,11 @@
   void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n);                                                         \
   void gelu_mul(const float* gate, const float* up, float* out, std::uint32_t n);                                                         \
   void swiglu_limited(const float* gate, const float* up, float limit, float* out, std::uint32_t n);                                      \
-  void soft_cap(float* x, float cap, std::uint32_t n);
+  void soft_cap(float* x, float cap, std::uint32_t n);                                                                                    \
+  void causal_conv(const ConvRun& run, std::uint32_t begin, std::uint32_t end);                                                           \
+  void selective_scan(const ScanRun& run);                                                                                                \
+  void delta_rule(const DeltaRun& run);                                                                                                   \
+  void sigmoid_mul(const float* gate, const float* up, float* out, std::uint32_t n);
 
 namespace quire::reference {
 QUIRE_DECLARE_KERNELS
@@ -41,6 +45,9 @@ const Kernels* cpu_kernels(KernelIsa isa);
 void check_product(const PackedMatrix& w, const Activations& x, std::uint32_t panel_end);
 void check_row_product(const PackedMatrix& w, std::uint32_t panel_end);
 void check_attention(const PagedKvLayer& layer, const AttentionItem& item, std::size_t scratch_bytes);
+void check_conv(const ConvRun& run, std::uint32_t end);
+void check_scan(const ScanRun& run);
+void check_delta(const DeltaRun& run);
 void check_join(const PagedKvLayer& layer, const AttentionItem& item);
 
 }  // namespace quire

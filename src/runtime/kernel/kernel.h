@@ -14,6 +14,7 @@
 #include "runtime/kernel/elementwise.h"
 #include "runtime/kernel/matmul.h"
 #include "runtime/kernel/pack.h"
+#include "runtime/kernel/state.h"
 
 namespace quire {
 
@@ -56,6 +57,9 @@ struct Kernels {
   // out = silu(gate) * up, silu(v) = v / (1 + exp(-v)); out may be gate or up.
   void (*silu_mul)(const float* gate, const float* up, float* out, std::uint32_t n) = nullptr;
 
+  // out = up / (1 + exp(-gate)); out may be gate or up.
+  void (*sigmoid_mul)(const float* gate, const float* up, float* out, std::uint32_t n) = nullptr;
+
   // out = gelu(gate) * up with the approximation gelu(v) = v / (1 + exp(-2 sqrt(2 / pi) (v + 0.044715 v^3))), which is the one by tanh; out
   // may be gate or up.
   void (*gelu_mul)(const float* gate, const float* up, float* out, std::uint32_t n) = nullptr;
@@ -67,6 +71,14 @@ struct Kernels {
   // x = cap * tanh(x / cap), NaN where x is infinite.
   void (*soft_cap)(float* x, float cap, std::uint32_t n) = nullptr;
 
+  // Channels [begin, end) of a run. The channels may be shared out in any way: the bits stay the same.
+  void (*causal_conv)(const ConvRun& run, std::uint32_t begin, std::uint32_t end) = nullptr;
+
+  void (*selective_scan)(const ScanRun& run) = nullptr;
+  void (*delta_rule)(const DeltaRun& run) = nullptr;
+
+  // x *= y.
+  void (*multiply)(float* x, const float* y, std::uint32_t n) = nullptr;
   // x += y: residuals and biases.
   void (*add)(float* x, const float* y, std::uint32_t n) = nullptr;
   // x *= factor; a factor of 1 leaves x untouched.

@@ -85,6 +85,10 @@ std::byte* KvCache::values(std::uint32_t layer) const {
   return keys(layer) + layout_.layers[layer].values_offset * layout_.element_bytes();
 }
 
+float* KvCache::states(std::uint32_t layer) const {
+  return reinterpret_cast<float*>(keys(layer));
+}
+
 std::span<std::byte> KvCache::page(std::uint32_t tensor, BlockId block) const {
   QUIRE_CHECK(tensor < tensor_begin_.size() && block.value < layout_.num_blocks, "no such page");
   const std::uint64_t bytes = layout_.page_bytes[tensor];

@@ -31,6 +31,8 @@ class KvCache {
   // so in the first tensor's keys).
   [[nodiscard]] std::byte* keys(std::uint32_t layer) const;
   [[nodiscard]] std::byte* values(std::uint32_t layer) const;
+  // Of a layer with a state, that in block 0; those of other blocks are block_stride floats apart.
+  [[nodiscard]] float* states(std::uint32_t layer) const;
 
   // What a block has in a tensor, opaque.
   [[nodiscard]] std::span<std::byte> page(std::uint32_t tensor, BlockId block) const;

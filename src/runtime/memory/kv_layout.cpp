@@ -14,8 +14,21 @@ const AttentionShape& attention_of(const LayerKvSpec& spec) {
   if (const auto* full = std::get_if<FullAttentionSpec>(&spec)) shape = full;
   if (const auto* latent = std::get_if<MlaAttentionSpec>(&spec)) shape = latent;
   if (const auto* window = std::get_if<SlidingWindowSpec>(&spec)) shape = window;
-  QUIRE_CHECK(shape != nullptr, "this runtime keeps keys and values of full, latent and sliding-window attention");
+  QUIRE_CHECK(shape != nullptr, "this runtime keeps keys and values of full, latent and sliding-window attention, and states");
   return *shape;
+}
+
+// A state lies at the begin of its page, one part behind the other.
+KvLayerLayout lay_out(const MambaSpec& spec, std::uint64_t page_bytes) {
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < spec.shapes.size(); ++i) {
+    QUIRE_CHECK(spec.dtypes[i].bytes == sizeof(float), "states are kept as they are computed");
+    std::uint64_t part = sizeof(float);
+    for (const std::uint64_t dimension : spec.shapes[i]) part *= dimension;
+    bytes += part;
+  }
+  QUIRE_CHECK(bytes > 0 && bytes <= page_bytes && page_bytes % sizeof(float) == 0, "a page holds a state");
+  return {.block_stride = page_bytes / sizeof(float), .state_bytes = bytes};
 }
 
 std::uint32_t layer_number(const std::string& name, std::size_t num_layers) {
@@ -59,14 +72,17 @@ KvLayout make_kv_layout(const KvCacheConfig& config, KvDtype dtype, std::span<co
     const std::uint32_t block_size = block_size_of(from.spec);
     KvGroupLayout& group = layout.groups.emplace_back();
     group = {.spec = from.spec, .block_size = block_size, .kernel_block_size = block_size, .layers = {}};
-    if (!kernel_block_sizes.empty()) group.kernel_block_size = kernel_block_sizes[g];
+    // A state is one whole.
+    if (!kernel_block_sizes.empty() && !group.keeps_states()) group.kernel_block_size = kernel_block_sizes[g];
     QUIRE_CHECK(group.kernel_block_size > 0 && block_size % group.kernel_block_size == 0, "a block is a whole number of kernel blocks");
     for (std::uint32_t i = 0; i < from.layer_names.size(); ++i) {
       const std::uint32_t number = layer_number(from.layer_names[i], num_layers);
       KvLayerLayout& layer = layout.layers[number];
       QUIRE_CHECK(layer.block_stride == 0, "a layer is in one group");
       QUIRE_CHECK(i < layout.page_bytes.size() && layout.page_bytes[i] * config.num_blocks == config.tensors[i].size, "a tensor is pages");
-      layer = lay_out(from.layer_specs.empty() ? from.spec : from.layer_specs[i], group, layout.page_bytes[i], dtype);
+      const LayerKvSpec& spec = from.layer_specs.empty() ? from.spec : from.layer_specs[i];
+      const auto* state = std::get_if<MambaSpec>(&spec);
+      layer = state != nullptr ? lay_out(*state, layout.page_bytes[i]) : lay_out(spec, group, layout.page_bytes[i], dtype);
       layer.group = g;
       layer.tensor = i;
       group.layers.push_back(number);

@@ -9,8 +9,8 @@
 
 namespace quire {
 
-// `config` groups the layers "0", "1", ... of a model, attention layers all of them, elements of `dtype`. Kernel block sizes are per group;
-// empty: the groups' own.
+// `config` groups the layers "0", "1", ... of a model: attention layers, with elements of `dtype`, and layers with a state. Kernel block
+// sizes are per group; empty: the groups' own.
 KvLayout make_kv_layout(const KvCacheConfig& config, KvDtype dtype, std::span<const std::uint32_t> kernel_block_sizes = {});
 
 }  // namespace quire

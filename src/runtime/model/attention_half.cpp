@@ -16,12 +16,14 @@ class PagedAttention final : public AttentionHalf {
  public:
   PagedAttention(const LayerConfig& config, const LayerWeights& weights) : config_(config), weights_(weights) {}
 
-  void write_kv(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const override {
+  void write_kv(Pass& pass, const LayerCache& cache) const override {
     float* q = pass.workspace.qkv;
     float* k = q + config_.q_size();
     float* v = k + config_.kv_size();
     const std::size_t stride = config_.qkv_size();
-    const std::array products{Product{&weights_.q.matrix, q, stride, &LayerAdapter::q},
+    const bool is_gated = config_.gated_attention;
+    float* queries = is_gated ? pass.workspace.gates : q;
+    const std::array products{Product{&weights_.q.matrix, queries, is_gated ? 2 * std::size_t{config_.q_size()} : stride, &LayerAdapter::q},
                               Product{&weights_.k.matrix, k, stride, &LayerAdapter::k},
                               Product{&weights_.v.matrix, v, stride, &LayerAdapter::v}};
     pass.multiply(products, pass.stream_input());
@@ -30,15 +32,19 @@ class PagedAttention final : public AttentionHalf {
       adapted.add(begin, end);
       for (std::uint32_t row = begin; row < end; ++row) finish_row(pass, row);
       const std::size_t at = begin * stride;
-      pass.kernels.write_kv(kv, k + at, v + at, stride, {group.kv_slots + begin, end - begin});
+      pass.kernels.write_kv(cache.kv, k + at, v + at, stride, {cache.attention->kv_slots + begin, end - begin});
     });
   }
 
-  void attend(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const override {
-    const Activations x = pass.activations(pass.workspace.attention, pass.rows, config_.q_size(), pass.workspace.inner_codes);
-    run_items(pass, kv, group, x);
-    const std::array products{Product{&weights_.attn_output.matrix, pass.workspace.input, config_.hidden_size, &LayerAdapter::attn_output}};
-    pass.multiply(products, x);
+  void mix(Pass& pass, const LayerCache& cache, float* out) const override {
+    const Activations x = pass.activations(pass.workspace.mixed, pass.rows, config_.q_size(), pass.workspace.inner_codes);
+    run_items(pass, cache.kv, *cache.attention, x);
+    pass.multiply(std::array{output_product(out)}, x);
+  }
+
+  void attend(Pass& pass, const LayerCache& cache) const override {
+    mix(pass, cache, pass.workspace.input);
+    const std::array products{output_product(pass.workspace.input)};
     const AdaptedProducts adapted(pass, products, 0, pass.rows);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       adapted.add(begin, end);
@@ -47,9 +53,29 @@ class PagedAttention final : public AttentionHalf {
   }
 
  private:
+  [[nodiscard]] Product output_product(float* out) const {
+    return {&weights_.attn_output.matrix, out, config_.hidden_size, &LayerAdapter::attn_output};
+  }
+
+  // Each head's query lies before its gate, which stays where it is.
+  void take_queries(const Pass& pass, std::uint32_t row, float* q) const {
+    const float* from = pass.workspace.gates + std::size_t{row} * 2 * config_.q_size();
+    for (std::uint32_t head = 0; head < config_.num_heads; ++head)
+      std::copy_n(from + std::size_t{head} * 2 * config_.head_dim, config_.head_dim, q + std::size_t{head} * config_.head_dim);
+  }
+
+  // What the heads give, times its gate.
+  void gate_row(const Pass& pass, std::uint32_t row) const {
+    float* given = pass.workspace.mixed + std::size_t{row} * config_.q_size();
+    const float* gates = pass.workspace.gates + std::size_t{pass.workspace.sources[row]} * 2 * config_.q_size() + config_.head_dim;
+    for (std::uint32_t head = 0; head < config_.num_heads; ++head, given += config_.head_dim, gates += 2 * std::size_t{config_.head_dim})
+      pass.kernels.sigmoid_mul(gates, given, given, config_.head_dim);
+  }
+
   // Biases, norms and rotation. The heads of k follow those of q.
   void finish_row(const Pass& pass, std::uint32_t row) const {
     float* q = pass.workspace.qkv + row * config_.qkv_size();
+    if (config_.gated_attention) take_queries(pass, row, q);
     float* k = q + config_.q_size();
     finish_heads(pass.kernels, q, config_.q_size(), weights_.q.bias, weights_.q_norm);
     finish_heads(pass.kernels, k, config_.kv_size(), weights_.k.bias, weights_.k_norm);
@@ -73,14 +99,18 @@ class PagedAttention final : public AttentionHalf {
   // Whoever has computed heads prepares them as inputs of the next product `x`, where these heads are whole groups of it.
   void run_items(Pass& pass, const PagedKvLayer& kv, const GroupPass& group, const Activations& x) const {
     const std::uint32_t width = config_.head_dim * config_.group();
-    const bool by_item = width % kGroupColumns == 0;
+    const bool by_item = width % kGroupColumns == 0 && !config_.gated_attention;
     const std::uint32_t groups = width / kGroupColumns;
     attend_items(pass, kv, group, sinks(), [&](const AttentionItem& item) {
       if (!by_item) return;
       const auto row = static_cast<std::uint32_t>(static_cast<std::size_t>(item.out - x.x) / x.stride);
       pass.kernels.prepare_groups(x, row, row + item.rows, item.kv_head * groups, (item.kv_head + 1) * groups);
     });
-    if (!by_item) pass.for_rows(x.rows, [&](std::uint32_t begin, std::uint32_t end) { pass.kernels.prepare(x, begin, end); });
+    if (by_item) return;
+    pass.for_rows(x.rows, [&](std::uint32_t begin, std::uint32_t end) {
+      for (std::uint32_t row = begin; row < end && config_.gated_attention; ++row) gate_row(pass, row);
+      pass.kernels.prepare(x, begin, end);
+    });
   }
 
   [[nodiscard]] const float* sinks() const { return weights_.sinks.empty() ? nullptr : weights_.sinks.data(); }

@@ -10,6 +10,7 @@
 #include "format/quote.h"
 #include "runtime/model/config_fields.h"
 #include "runtime/model/config_layers.h"
+#include "runtime/model/config_states.h"
 #include "runtime/model/model_config.h"
 
 namespace quire {
@@ -24,22 +25,23 @@ struct Architecture {
 };
 
 constexpr std::array kArchitectures{
-    Architecture{"llama", RopeStyle::interleaved},      Architecture{"qwen2", RopeStyle::half_split},
-    Architecture{"qwen3", RopeStyle::half_split},       Architecture{"phi3", RopeStyle::half_split},
-    Architecture{"granite", RopeStyle::interleaved},    Architecture{"smollm3", RopeStyle::interleaved},
-    Architecture{"olmo2", RopeStyle::half_split},       Architecture{"gemma2", RopeStyle::half_split},
-    Architecture{"gemma3", RopeStyle::half_split},      Architecture{"qwen2moe", RopeStyle::half_split},
-    Architecture{"qwen3moe", RopeStyle::half_split},    Architecture{"olmoe", RopeStyle::half_split},
-    Architecture{"granitemoe", RopeStyle::interleaved}, Architecture{"gpt-oss", RopeStyle::half_split},
-    Architecture{"deepseek2", RopeStyle::interleaved},
+    Architecture{"llama", RopeStyle::interleaved},         Architecture{"qwen2", RopeStyle::half_split},
+    Architecture{"qwen3", RopeStyle::half_split},          Architecture{"phi3", RopeStyle::half_split},
+    Architecture{"granite", RopeStyle::interleaved},       Architecture{"smollm3", RopeStyle::interleaved},
+    Architecture{"olmo2", RopeStyle::half_split},          Architecture{"gemma2", RopeStyle::half_split},
+    Architecture{"gemma3", RopeStyle::half_split},         Architecture{"qwen2moe", RopeStyle::half_split},
+    Architecture{"qwen3moe", RopeStyle::half_split},       Architecture{"olmoe", RopeStyle::half_split},
+    Architecture{"granitemoe", RopeStyle::interleaved},    Architecture{"lfm2", RopeStyle::half_split},
+    Architecture{"granitehybrid", RopeStyle::interleaved}, Architecture{"falcon-h1", RopeStyle::half_split},
+    Architecture{"gpt-oss", RopeStyle::half_split},        Architecture{"deepseek2", RopeStyle::interleaved},
 };
 
-void read_shape(Fields& fields, ModelConfig& config) {
+void read_shape(const GgufFile& file, Fields& fields, ModelConfig& config) {
   config.num_layers = fields.need<std::uint32_t>("block_count");
   config.hidden_size = fields.need<std::uint32_t>("embedding_length");
   config.intermediate_size = fields.need<std::uint32_t>("feed_forward_length");
   config.num_heads = fields.need<std::uint32_t>("attention.head_count");
-  config.num_kv_heads = fields.get_or<std::uint32_t>("attention.head_count_kv", config.num_heads);
+  read_kv_heads(file, fields, config);
   config.context_length = fields.need<std::uint32_t>("context_length");
   config.norm_epsilon = fields.need<float>("attention.layer_norm_rms_epsilon");
   const std::uint32_t even_share = config.num_heads == 0 ? 0 : config.hidden_size / config.num_heads;
@@ -149,11 +151,11 @@ void read_experts(const GgufFile& file, Fields& fields, ModelConfig& config) {
   config.expert_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(gates->rows() / config.num_experts, ~0U));
   if (const GgufTensor* shared = file.find_tensor(prefix + "ffn_gate_shexp.weight"))
     config.shared_expert_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(shared->rows(), ~0U));
-  config.shared_expert_is_weighed = config.architecture == "qwen2moe" && config.shared_expert_size > 0;
+  config.weighs_shared_expert = config.architecture == "qwen2moe";
   if (is_deepseek) return read_deepseek_router(fields, config);
   // llama.cpp has no key for it: Mixtral's, Qwen3's and Granite's are.
   config.normalize_experts =
-      config.architecture == "llama" || config.architecture == "qwen3moe" || config.architecture == "granitemoe" || is_gpt_oss;
+      config.architecture == "llama" || config.architecture == "qwen3moe" || config.architecture.starts_with("granite") || is_gpt_oss;
   config.expert_bias = is_gpt_oss;
   for (const char* key : {"expert_weights_scale", "expert_group_count"})
     if (fields.get_optional<double>(key).value_or(0.0) > 1.0)
@@ -224,11 +226,12 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
     return fail(
         ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
         "use a model of the families llama (with SmolLM2, Mistral and Mixtral), qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 "
-        "or gemma3, or a mixture of experts of qwen2moe, qwen3moe, olmoe, granitemoe, gpt-oss or deepseek2");
+        "gemma3, a mixture of experts of qwen2moe, qwen3moe, olmoe, granitemoe, gpt-oss or deepseek2, or a hybrid of lfm2, "
+        "granitehybrid or falcon-h1");
   }
   config.rope_style = known->rope_style;
   Fields fields(file, config.architecture + ".");
-  read_shape(fields, config);
+  read_shape(file, fields, config);
   read_rope(fields, config);
   read_longrope(file, fields, config);
   if (config.architecture.starts_with("granite")) read_granite(fields, config);
@@ -237,11 +240,15 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   if (config.architecture == "gpt-oss") set_gpt_oss(config);
   if (config.architecture == "smollm3") config.still_layer_interval = 4;
   if (config.architecture.starts_with("gemma")) read_gemma_keys(fields, config);
-  read_windows(file, fields, config);
+  if (!may_have_states(config.architecture)) read_windows(file, fields, config);
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (file.find_tensor("token_embd.weight") == nullptr)
     return fail(ErrorCode::corrupt, "token_embd.weight", "the file has no such tensor", "use a file with weights, not a vocabulary alone");
   read_switches(file, config);
+  if (may_have_states(config.architecture)) {
+    read_states(file, fields, config);
+    if (const auto& error = fields.error()) return std::unexpected(*error);
+  }
   if (auto error = config.check()) return std::unexpected(std::move(*error));
   return config;
 }

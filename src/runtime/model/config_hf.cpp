@@ -10,6 +10,7 @@
 #include "format/quote.h"
 #include "runtime/model/config_fields.h"
 #include "runtime/model/config_layers.h"
+#include "runtime/model/config_states.h"
 #include "runtime/model/model_config.h"
 
 namespace quire {
@@ -44,6 +45,11 @@ constexpr std::array kArchitectures{
     Architecture{.name = "gpt_oss", .norm_epsilon = 1e-5F, .rope_theta = 150000.0, .attention_bias = true},
     Architecture{.name = "deepseek_v2"},
     Architecture{.name = "deepseek_v3"},
+    Architecture{.name = "qwen3_next"},
+    Architecture{.name = "granitemoehybrid", .attention_bias = true},
+    Architecture{.name = "bamba", .norm_epsilon = 1e-5F},
+    Architecture{.name = "falcon_h1", .norm_epsilon = 1e-5F, .rope_theta = 100000.0},
+    Architecture{.name = "lfm2", .norm_epsilon = 1e-5F, .rope_theta = 1000000.0, .tied_embeddings = true},
     Architecture{.name = "gemma2", .tied_embeddings = true, .attention_bias = true},
     Architecture{.name = "gemma3", .rope_theta = 1000000.0, .tied_embeddings = true, .attention_bias = true},
 };
@@ -55,13 +61,16 @@ void refuse(Fields& fields, std::string_view key, std::string message, std::stri
 // What transformers takes where the key is missing.
 std::uint32_t usual_head_dim(std::string_view architecture, std::uint32_t even_share) {
   if (architecture == "gpt_oss") return 64;
+  if (architecture == "qwen3_next") return 256;
   return architecture == "qwen3" ? 128 : architecture.starts_with("gemma") ? 256 : even_share;
 }
 
 void read_shape(Fields& fields, const Architecture& architecture, ModelConfig& config) {
   config.num_layers = fields.need<std::uint32_t>("num_hidden_layers");
   config.hidden_size = fields.need<std::uint32_t>("hidden_size");
-  config.intermediate_size = fields.need<std::uint32_t>("intermediate_size");
+  // LFM2 has a name of its own for it.
+  const auto own_width = config.architecture == "lfm2" ? fields.get_optional<std::uint32_t>("block_ff_dim") : std::nullopt;
+  config.intermediate_size = own_width ? *own_width : fields.need<std::uint32_t>("intermediate_size");
   config.num_heads = fields.need<std::uint32_t>("num_attention_heads");
   config.num_kv_heads = fields.get_or<std::uint32_t>("num_key_value_heads", config.num_heads);
   config.vocab_size = fields.need<std::uint32_t>("vocab_size");
@@ -155,9 +164,11 @@ void read_rope_scaling(const JsonRef& scaling, Fields& fields, ModelConfig& conf
 }
 
 void read_rotated_share(Fields& fields, std::string_view where, ModelConfig& config) {
-  const auto share = fields.get_or<double>("partial_rotary_factor", 1.0);
+  const bool is_bamba = config.architecture == "bamba";
+  const bool is_next = config.architecture == "qwen3_next";
+  const auto share = fields.get_or<double>("partial_rotary_factor", is_bamba ? 0.5 : is_next ? 0.25 : 1.0);
   if (share == 1.0) return;
-  if (config.architecture == "phi3" && share > 0.0 && share < 1.0)
+  if ((config.architecture == "phi3" || is_bamba || is_next) && share > 0.0 && share < 1.0)
     config.rotary_dim = static_cast<std::uint32_t>(config.head_dim * share);
   else
     refuse(fields, fmt::format("{}partial_rotary_factor", where), fmt::format("{} is not implemented", share),
@@ -188,7 +199,8 @@ void read_switches(Fields& fields, const Architecture& architecture, ModelConfig
   config.qkv_bias = config.architecture == "qwen2" || has_bias || attention_bias;
   config.output_bias = attention_bias;
   config.mlp_bias = architecture.mlp_bias && fields.get_or<bool>("mlp_bias", false);
-  if (config.architecture == "qwen3" || config.architecture == "qwen3_moe") config.qk_norm = QkNorm::per_head;
+  if (config.architecture == "qwen3" || config.architecture == "qwen3_moe" || config.architecture == "qwen3_next")
+    config.qk_norm = QkNorm::per_head;
   if (is_olmo2 || config.architecture == "olmoe") config.qk_norm = QkNorm::whole;
   const bool is_gemma = config.architecture.starts_with("gemma");
   if (config.architecture == "gemma3") config.qk_norm = QkNorm::per_head;
@@ -197,7 +209,7 @@ void read_switches(Fields& fields, const Architecture& architecture, ModelConfig
   config.fused_qkv = config.fused_gate_up = config.architecture == "phi3";
   config.tied_embeddings = fields.get_or<bool>("tie_word_embeddings", architecture.tied_embeddings);
   if (is_gemma) return;
-  if (const auto act = fields.get_or<std::string>("hidden_act", "silu"); act != "silu")
+  if (const auto act = fields.get_optional<std::string>("hidden_act").value_or("silu"); act != "silu")
     refuse(fields, "hidden_act", fmt::format("{} is not implemented", in_quotes(act)), "use a model with silu");
 }
 
@@ -252,7 +264,7 @@ void read_dense_layers(const JsonRef& json, Fields& fields, ModelConfig& config)
 }
 
 bool is_mixture(std::string_view architecture) {
-  return architecture == "mixtral" || architecture == "gpt_oss" || architecture.ends_with("moe");
+  return architecture == "mixtral" || architecture == "gpt_oss" || architecture == "qwen3_next" || architecture.ends_with("moe");
 }
 
 // Mixtral, Granite and gpt-oss say local experts, of the size that is the feed-forward part's elsewhere, and always normalise.
@@ -264,9 +276,9 @@ void read_experts(const JsonRef& json, Fields& fields, ModelConfig& config) {
   config.num_experts = fields.need<std::uint32_t>(is_local ? "num_local_experts" : "num_experts");
   config.experts_per_token = fields.need<std::uint32_t>("num_experts_per_tok");
   config.expert_size = is_qwen ? fields.need<std::uint32_t>("moe_intermediate_size") : config.intermediate_size;
-  config.shared_expert_is_weighed = name == "qwen2_moe";
-  if (config.shared_expert_is_weighed) config.shared_expert_size = fields.need<std::uint32_t>("shared_expert_intermediate_size");
-  config.normalize_experts = is_local || fields.get_or<bool>("norm_topk_prob", false);
+  if (name == "qwen2_moe" || name == "qwen3_next")
+    config.shared_expert_size = fields.need<std::uint32_t>("shared_expert_intermediate_size");
+  config.normalize_experts = is_local || fields.get_or<bool>("norm_topk_prob", name == "qwen3_next");
   config.expert_tensors = name == "mixtral"      ? ExpertTensors::apart_in_block
                           : name == "granitemoe" ? ExpertTensors::stacked_gate_up
                           : is_gpt_oss           ? ExpertTensors::turned
@@ -313,6 +325,7 @@ void read_deepseek_experts(Fields& fields, ModelConfig& config) {
   config.expert_size = fields.need<std::uint32_t>("moe_intermediate_size");
   config.shared_expert_size = fields.get_optional<std::uint32_t>("n_shared_experts").value_or(0) * config.expert_size;
   config.expert_tensors = ExpertTensors::apart_shared;
+  config.weighs_shared_expert = false;
   read_deepseek_router(fields, config);
   const auto dense = fields.get_or<std::uint32_t>("first_k_dense_replace", 0);
   config.dense_layers.assign(std::min(config.num_layers, kMaxLayers), false);
@@ -369,8 +382,8 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   if (known == kArchitectures.end()) {
     return fail(ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
                 "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 or "
-                "gemma3_text, or a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe, granitemoe, gpt_oss, "
-                "deepseek_v2 or deepseek_v3");
+                "gemma3_text, a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe, granitemoe, gpt_oss, deepseek_v2 or "
+                "deepseek_v3, or a hybrid of lfm2, granitemoehybrid, bamba, falcon_h1 or qwen3_next");
   }
   read_shape(fields, *known, config);
   config.rope_theta = fields.get_or<double>("rope_theta", known->rope_theta);
@@ -382,7 +395,10 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
   if (config.architecture == "gpt_oss") read_gpt_oss(json, fields, config);
   if (config.architecture == "smollm3") read_still_layers(json, fields, config);
   if (config.architecture.starts_with("gemma")) read_gemma(json, fields, config);
-  read_windows(json, fields, config);
+  if (may_have_states(config.architecture))
+    read_states(json, fields, config);
+  else
+    read_windows(json, fields, config);
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (auto error = config.check()) return std::unexpected(std::move(*error));
   return config;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -26,10 +27,30 @@ PagedKvLayer kv_layer(const KvCache& cache, std::uint32_t layer) {
           .token_stride = layout.token_stride};
 }
 
+// `state`: where the layout has the layer's state.
+LayerCache layer_cache(const KvCache& cache, const Workspace& workspace, LayerMemory memory, std::uint32_t layer, std::uint32_t state) {
+  LayerCache found;
+  const std::vector<KvLayerLayout>& layers = cache.layout().layers;
+  if (memory != LayerMemory::state) {
+    found.kv = kv_layer(cache, layer);
+    found.attention = &workspace.groups[layers[layer].group];
+  }
+  if (memory != LayerMemory::attention) {
+    found.states = {cache.states(state), layers[state].block_stride};
+    found.recurrence = &workspace.groups[layers[state].group];
+  }
+  return found;
+}
+
 // A cache that was laid out for another model would be read as nonsense, so it is looked at before every pass: a few compares per layer.
-void check_cache(const ModelConfig& config, const KvLayout& layout) {
+void check_cache(const ModelConfig& config, const KvLayout& layout, std::span<const std::uint32_t> state_places,
+                 std::uint64_t state_bytes) {
   for (std::uint32_t i = 0; i < config.num_layers; ++i) {
     const KvLayerLayout& layer = layout.layers[i];
+    const LayerMemory memory = config.layer_memories.empty() ? LayerMemory::attention : config.layer_memories[i];
+    if (memory != LayerMemory::attention)
+      QUIRE_CHECK(layout.layers[state_places[i]].state_bytes == state_bytes, "a KV cache of other states");
+    if (memory == LayerMemory::state) continue;
     QUIRE_CHECK(layer.num_kv_heads == config.num_kv_heads && layer.head_dim == config.head_dim, "a KV cache of another model");
     QUIRE_CHECK(layout.groups[layer.group].sliding_window() == config.layer(i).window, "a KV cache of other windows");
   }
@@ -43,6 +64,7 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const Kernel
       weights_(std::move(weights)),
       pass_(config, kernels, mode, limits, pool),
       layers_(make_layers(config, weights_)),
+      memories_(config.layer_memories.empty() ? std::vector(config.num_layers, LayerMemory::attention) : config.layer_memories),
       logit_norm_(weights_.output_norm),
       frequencies_(config.rope_frequencies()),
       window_frequencies_(config.window_rope_frequencies()) {
@@ -52,6 +74,13 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const Kernel
   // neighbours.
   for (std::size_t i = 0; i < factors.size(); ++i) frequencies_[i] /= factors[i];
   for (float& weight : logit_norm_) weight /= config.logit_divisor;
+  num_kept_ = config.num_layers;
+  for (std::uint32_t i = 0; i < config.num_layers; ++i) state_places_.push_back(memories_[i] == LayerMemory::both ? num_kept_++ : i);
+  for (const auto& shape : config.state_shapes()) {
+    std::uint64_t bytes = sizeof(float);
+    for (const std::uint64_t dimension : shape) bytes *= dimension;
+    state_bytes_ += bytes;
+  }
 }
 
 void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks) {
@@ -61,15 +90,17 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
   lay_out(pass_, input, cache.layout(), tables);
   embed(input);
   for (std::uint32_t i = 0; i < layers_.size(); ++i) {
-    const PagedKvLayer kv = kv_layer(cache, i);
+    const LayerCache kept = layer_cache(cache, pass_.workspace, memories_[i], i, state_places_[i]);
     pass_.layer = i;
-    const std::uint32_t group = cache.layout().layers[i].group;
     if (hooks != nullptr) hooks->before_attention(i);
-    layers_[i].attention->write_kv(pass_, kv, pass_.workspace.groups[group]);
+    layers_[i].attention->write_kv(pass_, kept);
     if (hooks != nullptr) hooks->after_kv_write(i);
-    if (i + 1 == layers_.size()) keep_output_rows(pass_, input, tables, group);
+    if (i + 1 == layers_.size()) {
+      const bool attends = memories_[i] != LayerMemory::state;
+      keep_output_rows(pass_, input, tables, attends ? std::optional(cache.layout().layers[i].group) : std::nullopt);
+    }
     if (pass_.rows == 0) return;
-    layers_[i].attention->attend(pass_, kv, pass_.workspace.groups[group]);
+    layers_[i].attention->attend(pass_, kept);
     layers_[i].feed_forward->run(pass_);
   }
   if (!output.hidden.empty()) give_hidden(pass_.rows, nullptr, output.hidden);
@@ -83,9 +114,8 @@ void Decoder::check(const BatchInput& input, const KvCache& cache, const PassOut
   QUIRE_CHECK(input.sequences.size() <= limits.sequences, "more than max_num_seqs");
   QUIRE_CHECK(output.logits.empty() || output.logits.size() == num_outputs * config_.vocab_size, "logits of another size");
   QUIRE_CHECK(output.hidden.empty() || output.hidden.size() == num_outputs * config_.hidden_size, "hidden rows of another size");
-  QUIRE_CHECK(cache.layout().layers.size() == config_.num_layers && cache.layout().groups.size() <= limits.groups,
-              "a KV cache of another model");
-  check_cache(config_, cache.layout());
+  QUIRE_CHECK(cache.layout().layers.size() == num_kept_ && cache.layout().groups.size() <= limits.groups, "a KV cache of another model");
+  check_cache(config_, cache.layout(), state_places_, state_bytes_);
   std::size_t rows = 0;
   for (const BatchSequence& sequence : input.sequences) {
     rows += sequence.num_tokens;

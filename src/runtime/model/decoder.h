@@ -44,7 +44,11 @@ class Decoder {
   DecoderWeights weights_;
   Pass pass_;
   std::vector<Layer> layers_;
-  std::vector<float> logit_norm_;  // the output norm with the logits' divisor in it
+  std::vector<LayerMemory> memories_;        // [layer]
+  std::vector<std::uint32_t> state_places_;  // [layer]: which of the KV layout's layers its state is
+  std::uint32_t num_kept_ = 0;               // layers of that layout
+  std::uint64_t state_bytes_ = 0;            // of one layer
+  std::vector<float> logit_norm_;            // the output norm with the logits' divisor in it
   std::vector<float> frequencies_;
   std::vector<float> window_frequencies_;  // empty: no layer has its own
 };

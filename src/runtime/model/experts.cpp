@@ -77,7 +77,8 @@ class ExpertsFeedForward final : public FeedForwardHalf {
     const Activations x = pass.stream_input().slice(first, count);
     const std::array products{Product{&weights_.router, pairs.scores, stride},
                               Product{&weights_.shared_weight, pairs.scores + config_.num_experts, stride}};
-    pass.multiply(std::span(products).first(config_.shared_expert_is_weighed ? 2 : 1), x);
+    const bool is_weighed = has_shared() && config_.weighs_shared_expert;
+    pass.multiply(std::span(products).first(is_weighed ? 2 : 1), x);
     const ExpertRouting routing = ExpertRouting::of(config_, weights_.choice_bias);
     const std::size_t per_row = config_.parts_per_token();
     pass.for_rows(count, [&](std::uint32_t begin, std::uint32_t end) {
@@ -86,9 +87,8 @@ class ExpertsFeedForward final : public FeedForwardHalf {
         if (!weights_.router_bias.empty()) pass.kernels.add(scores, weights_.router_bias.data(), config_.num_experts);
         ChosenExpert* chosen = pairs.chosen + row * per_row;
         choose_experts({scores, config_.num_experts}, routing, {chosen, config_.experts_per_token});
-        if (!has_shared()) continue;
-        const float share = config_.shared_expert_is_weighed ? shared_share(scores[config_.num_experts]) : 1.0F;
-        chosen[config_.experts_per_token] = {config_.num_experts, share};
+        if (has_shared())
+          chosen[config_.experts_per_token] = {config_.num_experts, is_weighed ? shared_share(scores[config_.num_experts]) : 1.0F};
       }
     });
   }

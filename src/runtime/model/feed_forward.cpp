@@ -26,6 +26,7 @@ class GatedFeedForward final : public FeedForwardHalf {
       const AdaptedProducts adapted(pass, products, first, count);
       pass.for_rows(count, [&](std::uint32_t begin, std::uint32_t end) {
         adapted.add(begin, end);
+        if (config_.down_scale != 1.0F) scale_rows(pass, first + begin, first + end);
         pass.add_to_stream(weights_.down.bias, weights_.ffn_post_norm, next_norm_, first + begin, first + end);
       });
     }
@@ -58,12 +59,19 @@ class GatedFeedForward final : public FeedForwardHalf {
     });
   }
 
+  // The bias comes behind it, so a scaled one is not the file's: models that scale have none.
+  void scale_rows(const Pass& pass, std::uint32_t begin, std::uint32_t end) const {
+    pass.kernels.scale(pass.workspace.input + std::size_t{begin} * config_.hidden_size, config_.down_scale,
+                       (end - begin) * config_.hidden_size);
+  }
+
   // `count` values of one row, which begin at `at` of the buffers and at output `first`.
   void join(const Pass& pass, std::size_t at, std::size_t first, std::uint32_t count) const {
     float* gate = pass.workspace.gate + at;
     float* up = pass.workspace.up + at;
     if (!weights_.gate.bias.empty()) pass.kernels.add(gate, weights_.gate.bias.data() + first, count);
     if (!weights_.up.bias.empty()) pass.kernels.add(up, weights_.up.bias.data() + first, count);
+    pass.kernels.scale(gate, config_.gate_scale, count);
     pass.activate(gate, up, count);
   }
 

@@ -15,14 +15,14 @@ class LatentAttention final : public AttentionHalf {
  public:
   LatentAttention(const LayerConfig& config, const LayerWeights& weights) : config_(config), weights_(weights) {}
 
-  void write_kv(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const override {
+  void write_kv(Pass& pass, const LayerCache& cache) const override {
     const std::size_t stride = config_.qkv_size();
     float* keys = pass.workspace.qkv + config_.q_size();
     multiply_inputs(pass, keys);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       for (std::uint32_t row = begin; row < end; ++row) finish_row(pass, row);
       const float* from = keys + begin * stride;
-      pass.kernels.write_kv(kv, from, from, stride, {group.kv_slots + begin, end - begin});
+      pass.kernels.write_kv(cache.kv, from, from, stride, {cache.attention->kv_slots + begin, end - begin});
     });
     const std::size_t q_stride = q_width();
     multiply_heads(pass, weights_.latent.k_up, [&](std::uint32_t head) {
@@ -34,11 +34,11 @@ class LatentAttention final : public AttentionHalf {
     });
   }
 
-  void attend(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const override {
-    attend_items(pass, kv, group, nullptr, [](const AttentionItem&) {});
+  void mix(Pass& pass, const LayerCache& cache, float* out) const override {
+    attend_items(pass, cache.kv, *cache.attention, nullptr, [](const AttentionItem&) {});
     const std::uint32_t width = config_.attended_size();
     multiply_heads(pass, weights_.latent.v_up, [&](std::uint32_t head) {
-      return Heads{.x = pass.workspace.attention + std::size_t{head} * config_.head_dim,
+      return Heads{.x = pass.workspace.mixed + std::size_t{head} * config_.head_dim,
                    .x_stride = config_.q_size(),
                    .columns = config_.latent.kv_rank,
                    .y = pass.workspace.latent.values + std::size_t{head} * config_.latent.value_dim,
@@ -46,7 +46,11 @@ class LatentAttention final : public AttentionHalf {
     });
     const Activations x = pass.activations(pass.workspace.latent.values, pass.rows, width, pass.workspace.inner_codes);
     pass.for_rows(x.rows, [&](std::uint32_t begin, std::uint32_t end) { pass.kernels.prepare(x, begin, end); });
-    pass.multiply(std::array{Product{&weights_.attn_output.matrix, pass.workspace.input, config_.hidden_size}}, x);
+    pass.multiply(std::array{Product{&weights_.attn_output.matrix, out, config_.hidden_size}}, x);
+  }
+
+  void attend(Pass& pass, const LayerCache& cache) const override {
+    mix(pass, cache, pass.workspace.input);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       pass.add_to_stream({}, weights_.attn_post_norm, &weights_.ffn_norm, begin, end);
     });

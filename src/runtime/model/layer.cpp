@@ -1,6 +1,22 @@
 #include "runtime/model/layer.h"
 
+#include <utility>
+
 namespace quire {
+namespace {
+
+std::unique_ptr<const AttentionHalf> make_look_back(const LayerConfig& layer, const LayerWeights& weights) {
+  if (layer.latent.kv_rank > 0) return make_latent_attention(layer, weights);
+  if (layer.memory == LayerMemory::attention) return make_attention(layer, weights);
+  const auto make = layer.state.kind == StateKind::short_conv ? make_short_conv
+                    : layer.state.kind == StateKind::mamba2   ? make_mamba2
+                                                              : make_gated_delta;
+  auto recurrence = make(layer, weights);
+  if (layer.memory == LayerMemory::state) return recurrence;
+  return make_parallel(layer, weights, make_attention(layer, weights), std::move(recurrence));
+}
+
+}  // namespace
 
 std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& weights) {
   std::vector<Layer> layers;
@@ -8,8 +24,7 @@ std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& 
     const std::vector<float>* next_norm = i + 1 == config.num_layers ? nullptr : &weights.layers[i + 1].attn_norm;
     const LayerConfig layer = config.layer(i);
     const auto make_half = layer.num_experts > 0 ? make_experts : make_feed_forward;
-    const auto make_other_half = layer.latent.kv_rank > 0 ? make_latent_attention : make_attention;
-    layers.push_back({make_other_half(layer, weights.layers[i]), make_half(layer, weights.layers[i], next_norm)});
+    layers.push_back({make_look_back(layer, weights.layers[i]), make_half(layer, weights.layers[i], next_norm)});
   }
   return layers;
 }

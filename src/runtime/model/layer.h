@@ -14,13 +14,33 @@
 
 namespace quire {
 
+// States of a layer, one in a block.
+struct StatePages {
+  float* pages = nullptr;
+  std::uint64_t block_stride = 0;  // floats
+
+  [[nodiscard]] float* of(BlockId block) const { return pages + block.value * block_stride; }
+};
+
+// Where a layer keeps what it knows of earlier tokens: keys and values, a state, or both.
+struct LayerCache {
+  PagedKvLayer kv;
+  const GroupPass* attention = nullptr;
+  StatePages states;
+  const GroupPass* recurrence = nullptr;
+};
+
+// What looks at earlier tokens.
 class AttentionHalf {
  public:
   virtual ~AttentionHalf() = default;
-  // Queries, keys and values of every row; keys and values go to the cache.
-  virtual void write_kv(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const = 0;
+  // Queries, keys and values of every row; keys and values go to the cache. Or the state behind every row, which goes there where it is
+  // kept.
+  virtual void write_kv(Pass& pass, const LayerCache& cache) const = 0;
   // When keys and values of every row are there; of the rows that go on.
-  virtual void attend(Pass& pass, const PagedKvLayer& kv, const GroupPass& group) const = 0;
+  virtual void attend(Pass& pass, const LayerCache& cache) const = 0;
+  // Its first part: what is made of the rows goes to out, row r to out + r * hidden_size, without bias and norm.
+  virtual void mix(Pass& pass, const LayerCache& cache, float* out) const = 0;
 };
 
 class FeedForwardHalf {
@@ -41,6 +61,13 @@ std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& 
 std::unique_ptr<const AttentionHalf> make_latent_attention(const LayerConfig& config, const LayerWeights& weights);
 // next_norm: of what follows the layer; null: nothing does.
 std::unique_ptr<const AttentionHalf> make_attention(const LayerConfig& config, const LayerWeights& weights);
+std::unique_ptr<const AttentionHalf> make_short_conv(const LayerConfig& config, const LayerWeights& weights);
+std::unique_ptr<const AttentionHalf> make_mamba2(const LayerConfig& config, const LayerWeights& weights);
+std::unique_ptr<const AttentionHalf> make_gated_delta(const LayerConfig& config, const LayerWeights& weights);
+// Both, of one input.
+std::unique_ptr<const AttentionHalf> make_parallel(const LayerConfig& config, const LayerWeights& weights,
+                                                   std::unique_ptr<const AttentionHalf> attention,
+                                                   std::unique_ptr<const AttentionHalf> recurrence);
 std::unique_ptr<const FeedForwardHalf> make_feed_forward(const LayerConfig& config, const LayerWeights& weights,
                                                          const std::vector<float>* next_norm);
 std::unique_ptr<const FeedForwardHalf> make_experts(const LayerConfig& config, const LayerWeights& weights,

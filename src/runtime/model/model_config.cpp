@@ -9,7 +9,9 @@
 #include <numbers>
 #include <tuple>
 
+#include "base/check.h"
 #include "runtime/kernel/attention.h"
+#include "runtime/kernel/state.h"
 #include "runtime/model/expert_choice.h"
 
 namespace quire {
@@ -109,6 +111,7 @@ std::optional<Error> check_scales(const ModelConfig& c) {
   for (const auto& [name, value] : {std::pair("attention_scale", c.attention_scale),
                                     {"embedding_scale", c.embedding_scale},
                                     {"residual_scale", c.residual_scale},
+                                    {"attention_output_scale", c.attention_output_scale},
                                     {"logit_scale", c.logit_divisor}}) {
     if (!positive(value)) return Error{ErrorCode::corrupt, name, fmt::format("{} is not positive", value), {}};
   }
@@ -191,13 +194,84 @@ std::optional<Error> check_experts(const ModelConfig& c) {
   return check_expert_groups(c);
 }
 
+std::optional<Error> check_scan(const StateShape& state) {
+  constexpr std::uint32_t kMaxHeads = 4096, kMaxSize = 4096, kMaxValues = 1U << 20;
+  const bool is_delta = state.kind == StateKind::gated_delta;
+  const char* heads = is_delta ? "linear_num_value_heads" : "mamba_n_heads";
+  const char* head_dim = is_delta ? "linear_value_head_dim" : "mamba_d_head";
+  const char* groups = is_delta ? "linear_num_key_heads" : "mamba_n_groups";
+  const std::tuple<const char*, std::uint32_t, std::uint32_t> ranges[] = {
+      {heads, state.heads, kMaxHeads},
+      {head_dim, state.head_dim, kMaxValues / kMaxHeads * 4},
+      {groups, state.groups, state.heads},
+      {is_delta ? "linear_key_head_dim" : "mamba_d_state", state.size, kMaxSize}};
+  for (const auto& [name, value, limit] : ranges)
+    if (value == 0 || value > limit) return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range (1 to {})", value, limit), {}};
+  if (state.heads % state.groups != 0)
+    return Error{ErrorCode::corrupt, groups, fmt::format("{} heads cannot share {} groups", state.heads, state.groups), {}};
+  if (state.head_dim % kScanLanes != 0) {
+    return Error{ErrorCode::unsupported, head_dim, fmt::format("{} is no multiple of {}", state.head_dim, kScanLanes),
+                 "use a model with another head size"};
+  }
+  if (is_delta && state.size % 4 != 0) {
+    return Error{ErrorCode::unsupported, "linear_key_head_dim", fmt::format("{} is no multiple of 4", state.size),
+                 "use a model with another head size"};
+  }
+  if (state.norm_groups == 0 || state.heads * state.head_dim % state.norm_groups != 0)
+    return Error{ErrorCode::corrupt, "mamba_n_groups", fmt::format("{} groups cannot be normed", state.norm_groups), {}};
+  for (const float scale : {state.input_scale, state.output_scale, state.part_scales[0], state.part_scales[1], state.part_scales[2],
+                            state.part_scales[3], state.part_scales[4]})
+    if (!std::isfinite(scale)) return Error{ErrorCode::corrupt, "ssm_multipliers", fmt::format("{} is no factor", scale), {}};
+  return std::nullopt;
+}
+
+std::optional<Error> check_states(const ModelConfig& c) {
+  const auto has_state = [](LayerMemory memory) { return memory != LayerMemory::attention; };
+  if (std::ranges::none_of(c.layer_memories, has_state)) return std::nullopt;
+  QUIRE_CHECK(c.layer_memories.size() == c.num_layers && c.state.kind != StateKind::none, "states of a kind, by layer");
+  if (std::ranges::all_of(c.layer_memories, [](LayerMemory memory) { return memory == LayerMemory::state; }))
+    return Error{ErrorCode::unsupported, "layer_types", "no layer attends to tokens", "use a model in which some do"};
+  if (c.state.conv_taps < 2 || c.state.conv_taps > kMaxConvTaps) {
+    return Error{ErrorCode::unsupported, "conv_kernel", fmt::format("{} is out of range (2 to {})", c.state.conv_taps, kMaxConvTaps),
+                 "use a model with short convolutions"};
+  }
+  return c.state.kind == StateKind::short_conv ? std::nullopt : check_scan(c.state);
+}
+
 }  // namespace
+
+std::uint32_t LayerShape::state_input_size() const {
+  if (state.kind == StateKind::short_conv) return 3 * hidden_size;
+  if (state.kind == StateKind::gated_delta) return 2 * state.groups * state.size + 2 * state_output_size();
+  return state_output_size() + conv_channels() + state.heads;
+}
+
+std::uint32_t LayerShape::conv_channels() const {
+  return state.kind == StateKind::short_conv ? hidden_size : state_output_size() + 2 * state.groups * state.size;
+}
+
+std::size_t LayerShape::state_row_size() const {
+  if (state.kind != StateKind::gated_delta) return state_input_size();
+  return std::size_t{state_input_size()} + 2 * std::size_t{state.heads} + conv_channels();
+}
+
+std::uint32_t LayerShape::state_output_size() const {
+  return state.kind == StateKind::short_conv ? hidden_size : state.heads * state.head_dim;
+}
+
+std::vector<std::vector<std::uint64_t>> LayerShape::state_shapes() const {
+  if (state.kind == StateKind::none) return {};
+  std::vector<std::vector<std::uint64_t>> shapes = {{state.conv_taps - 1, conv_channels()}};
+  if (state.kind != StateKind::short_conv) shapes.push_back({state.heads, state.head_dim, state.size});
+  return shapes;
+}
 
 LayerConfig ModelConfig::layer(std::uint32_t index) const {
   LayerConfig layer{*this};
   layer.window = sliding_windows.empty() ? 0 : sliding_windows[index];
   const bool has_own = layer.window > 0 && window_rope_theta != 0.0;
   if (!dense_layers.empty() && dense_layers[index]) layer.num_experts = 0;
+  if (!layer_memories.empty()) layer.memory = layer_memories[index];
   layer.rotation = !layer_rotates(index) ? Rotation::none : has_own ? Rotation::window : Rotation::model;
   return layer;
 }
@@ -248,6 +322,7 @@ std::optional<Error> ModelConfig::check() const {
   if (auto error = check_scales(*this)) return error;
   if (auto error = check_latents(*this)) return error;
   if (auto error = check_experts(*this)) return error;
+  if (auto error = check_states(*this)) return error;
   return check_rope(*this);
 }
 

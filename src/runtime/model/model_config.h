@@ -2,6 +2,7 @@
 // A decoder described by numbers and switches: what the files of every supported architecture boil down to.
 // Read from a model's files (config_gguf.cpp, config_hf.cpp), checked once, and never changed. Everything that differs between
 // architectures is a field here: the decoder asks for no name.
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "format/gguf.h"
 #include "format/json.h"
 #include "quire/error.h"
+#include "quire/model_info.h"
 #include "runtime/kernel/elementwise.h"
 
 namespace quire {
@@ -43,6 +45,34 @@ struct LatentShape {
   std::uint32_t value_dim = 0;  // of a head's value
 };
 
+// What files call the tensors, where the usual names are not theirs.
+enum class TensorNames : std::uint8_t { usual, lfm2, granite_hybrid, bamba, qwen3_next };
+
+// How a state changes with a token: by a short convolution over the last inputs, gated before and behind; or by one with a selective scan
+// or a gated delta rule behind it.
+enum class StateKind : std::uint8_t { none, short_conv, mamba2, gated_delta };
+
+// Of the layers with a state, which are alike.
+struct StateShape {
+  StateKind kind = StateKind::none;
+  std::uint32_t conv_taps = 0;  // tokens that the convolution sees, the current one among them
+  bool conv_bias = false;
+  bool input_bias = false, output_bias = false;  // of the projections
+
+  // Of mamba2 and gated_delta.
+  std::uint32_t heads = 0;
+  std::uint32_t head_dim = 0;  // values of a head
+  std::uint32_t groups = 0;    // of heads that share b and c, or query and key
+  std::uint32_t size = 0;      // numbers of a value's state; of a key
+  bool decay_as_log = false;   // the file keeps log(-decay)
+  bool has_norm = false;       // of what comes out of the scan: as one, or cut into norm_groups
+  std::uint32_t norm_groups = 1;
+  bool gates_normed = false;                                          // the gate comes behind the norm
+  float input_scale = 1.0F;                                           // of the projected input, before its bias
+  std::array<float, 5> part_scales = {1.0F, 1.0F, 1.0F, 1.0F, 1.0F};  // of its parts: gate, values, b, c, steps
+  float output_scale = 1.0F;                                          // where attention is beside it
+};
+
 // What all layers of a model have in common.
 struct LayerShape {
   std::uint32_t hidden_size = 0;
@@ -51,9 +81,12 @@ struct LayerShape {
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;  // need not be hidden_size / num_heads
   float norm_epsilon = 1e-5F;
-  float attention_scale = 0.0F;     // 1 / sqrt(head_dim), unless the model brings its own
-  float attention_soft_cap = 0.0F;  // of the scores: cap * tanh(score / cap); 0: none
-  float residual_scale = 1.0F;      // of what each half of a layer adds to the stream
+  float attention_scale = 0.0F;         // 1 / sqrt(head_dim), unless the model brings its own
+  float attention_soft_cap = 0.0F;      // of the scores: cap * tanh(score / cap); 0: none
+  float attention_output_scale = 1.0F;  // where a state is beside it
+  float gate_scale = 1.0F;              // in the feed-forward part: of the gate before its activation,
+  float down_scale = 1.0F;              // and of what comes out
+  float residual_scale = 1.0F;          // of what each half of a layer adds to the stream
   std::uint32_t rotary_dim = 0;
   RopeStyle rope_style = RopeStyle::half_split;
   LatentShape latent{};
@@ -64,21 +97,23 @@ struct LayerShape {
   bool attention_sinks = false;  // a score of each head that takes a share of the weights and has no value
   QkNorm qk_norm = QkNorm::none;
   GateActivation activation = GateActivation::silu;
-  float swiglu_limit = 0.0F;    // of swiglu_limited
-  bool pre_norms = true;        // of what goes into attention and feed-forward
-  bool post_norms = false;      // of what comes out of them, before it is added
-  bool late_norm_name = false;  // the file names the norm before feed-forward for the attention that it follows
-  bool fused_qkv = false;       // the file keeps q, k and v as one matrix,
-  bool fused_gate_up = false;   // gate and up as one
+  float swiglu_limit = 0.0F;     // of swiglu_limited
+  bool pre_norms = true;         // of what goes into attention and feed-forward
+  bool post_norms = false;       // of what comes out of them, before it is added
+  bool late_norm_name = false;   // the file names the norm before feed-forward for the attention that it follows
+  bool fused_qkv = false;        // the file keeps q, k and v as one matrix,
+  bool fused_gate_up = false;    // gate and up as one
+  bool gated_attention = false;  // each head's query comes with a gate of what the head gives
 
   // A mixture of experts (0: none): of num_experts feed-forward parts each token goes through those that a router likes best, and through
   // the shared one where there is one.
   std::uint32_t num_experts = 0;
   std::uint32_t experts_per_token = 0;
-  std::uint32_t expert_size = 0;          // as intermediate_size, of each
-  std::uint32_t shared_expert_size = 0;   // of the one that all tokens go through; 0: there is none
-  bool shared_expert_is_weighed = false;  // by a score of its own; else it counts whole
-  bool normalize_experts = false;         // the weights of a token's experts are made to sum to 1
+  std::uint32_t expert_size = 0;         // as intermediate_size, of each
+  std::uint32_t shared_expert_size = 0;  // of the one that all tokens go through; 0: there is none
+  bool weighs_shared_expert = true;      // each token by a weight of its own; else it counts whole
+  bool fused_shared_gate_up = false;     // the file keeps its gate and up as one matrix
+  bool normalize_experts = false;        // the weights of a token's experts are made to sum to 1
   ExpertScoring expert_scoring = ExpertScoring::softmax;
   bool expert_choice_bias = false;  // added to the scores where experts are chosen, and not to their weights (sigmoid)
   // A token chooses among the experts of so many groups, those with the best expert, or (sigmoid) the best pair; 0: among all.
@@ -88,12 +123,22 @@ struct LayerShape {
   ExpertTensors expert_tensors = ExpertTensors::apart;
   bool expert_bias = false;  // of the router and of all experts' products
 
+  StateShape state;  // of the layers that have one
+
   [[nodiscard]] std::uint32_t q_size() const { return num_heads * head_dim; }
   [[nodiscard]] std::uint32_t kv_size() const { return num_kv_heads * head_dim; }
   [[nodiscard]] std::size_t qkv_size() const { return std::size_t{q_size()} + 2 * kv_size(); }
   [[nodiscard]] std::uint32_t group() const { return num_heads / num_kv_heads; }
   // Of what the attention's output projection reads.
   [[nodiscard]] std::uint32_t attended_size() const { return latent.kv_rank > 0 ? num_heads * latent.value_dim : q_size(); }
+  // Of a layer with a state: what its input is projected to, what the convolution sees of that, and what is projected back.
+  [[nodiscard]] std::uint32_t state_input_size() const;
+  [[nodiscard]] std::uint32_t conv_channels() const;
+  [[nodiscard]] std::uint32_t state_output_size() const;
+  // Floats of a row of the workspace that holds all of these.
+  [[nodiscard]] std::size_t state_row_size() const;
+  // Of the parts of a state, f32, in the order in which they lie in a page.
+  [[nodiscard]] std::vector<std::vector<std::uint64_t>> state_shapes() const;
   // Feed-forward parts that a token goes through.
   [[nodiscard]] std::uint32_t parts_per_token() const { return experts_per_token + (shared_expert_size > 0 ? 1 : 0); }
 };
@@ -102,12 +147,15 @@ struct LayerShape {
 struct LayerConfig : LayerShape {
   std::uint32_t window = 0;  // tokens that a token attends to, itself among them; 0: all before it
   Rotation rotation = Rotation::model;
+  LayerMemory memory = LayerMemory::attention;
 };
 
 struct ModelConfig : LayerShape {
   // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2" or "gemma3"; SmolLM2 is a llama. Or, with
-  // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss", "deepseek_v2" or "deepseek_v3".
+  // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss", "deepseek_v2" or "deepseek_v3". Or, with states,
+  // "lfm2", "granitemoehybrid", "bamba", "falcon_h1" or "qwen3_next" (in GGUF files "granitehybrid" and "falcon-h1").
   std::string architecture;
+  TensorNames tensor_names = TensorNames::usual;
   std::uint32_t num_layers = 0;
   std::uint32_t vocab_size = 0;
   std::uint32_t context_length = 0;  // tokens
@@ -134,7 +182,8 @@ struct ModelConfig : LayerShape {
   std::vector<bool> still_layers;  // [layer]; empty: no list
   std::uint32_t still_layer_interval = 0;
 
-  std::vector<bool> dense_layers;  // [layer]: those of a mixture that have no experts; empty: none
+  std::vector<LayerMemory> layer_memories;  // [layer]; empty: keys and values in all
+  std::vector<bool> dense_layers;           // [layer]: those of a mixture that have no experts; empty: none
 
   float norm_offset = 0.0F;  // added to the norms as the file keeps them
   bool tied_embeddings = false;

@@ -42,6 +42,20 @@ std::uint64_t num_unused_parameters(const ModelConfig& config) {
   return sum;
 }
 
+const char* state_name(StateKind kind) {
+  switch (kind) {
+    case StateKind::none:
+      break;
+    case StateKind::short_conv:
+      return "short_conv";
+    case StateKind::mamba2:
+      return "mamba2";
+    case StateKind::gated_delta:
+      return "gdn_attention";  // vLLM's name
+  }
+  return "";
+}
+
 // Saved without what generates text: the names of such a folder begin inside the decoder.
 bool is_headless(const SafetensorsFolder& folder) {
   const auto is_embedding = [](const SafetensorsTensor* tensor) { return tensor->name == "embed_tokens.weight"; };
@@ -91,9 +105,9 @@ Result<std::vector<TensorView>> ModelFile::tensors() const {
 }
 
 std::string ModelFile::name_of(TensorRole role, std::uint32_t layer, std::uint32_t expert) const {
-  if (std::holds_alternative<GgufFile>(weights_)) return gguf_tensor_name(role, layer);
+  if (std::holds_alternative<GgufFile>(weights_)) return gguf_tensor_name(role, layer, config_.tensor_names);
   constexpr std::string_view kDecoder = "model.";
-  std::string name = hf_tensor_name(role, layer, expert);
+  std::string name = hf_tensor_name(role, layer, expert, config_.tensor_names);
   if (is_headless_ && name.starts_with(kDecoder)) name.erase(0, kDecoder.size());
   return name;
 }
@@ -139,6 +153,9 @@ Result<ModelInfo> ModelFile::info() const {
                  .context_length = config_.context_length,
                  .sliding_windows = config_.sliding_windows,
                  .latent_attention = config_.latent.kv_rank > 0,
+                 .layer_memories = config_.layer_memories,
+                 .state_kind = state_name(config_.state.kind),
+                 .state_shapes = config_.state_shapes(),
                  .num_experts = config_.num_experts,
                  .experts_per_token = config_.experts_per_token,
                  .tokenizer = std::make_shared<const TokenizerSpec>(std::move(*spec)),

@@ -123,8 +123,12 @@ Result<void> pack_turned(const ModelFile& file, const TensorView& source, Picked
 Result<void> pack_vector(const ModelFile& file, const TensorView& source, Picked picked, std::vector<float>& vector) {
   std::vector<std::byte> bytes(source.data.size());
   if (auto read = file.read(source.data, bytes); !read) return read;
-  std::vector<float> all(source.columns);
-  dequantise_row(source.type, bytes, all);
+  std::vector<float> all(source.rows * source.columns), row(source.columns);
+  const std::size_t row_size = bytes.size() / source.rows;
+  for (std::size_t i = 0; i < source.rows; ++i) {
+    dequantise_row(source.type, std::span(bytes).subspan(i * row_size, row_size), row);
+    for (std::size_t j = 0; j < row.size(); ++j) all[picked.turned ? j * source.rows + i : i * source.columns + j] = row[j];
+  }
   for (std::size_t i = picked.first; i < all.size(); i += picked.step) vector.push_back(all[i]);
   return {};
 }

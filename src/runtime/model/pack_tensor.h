@@ -8,8 +8,8 @@
 
 namespace quire {
 
-// Which of a source is wanted: every step-th from `first` on of a vector's elements, of a matrix's rows, or, turned, of its columns, which
-// become its rows.
+// Which of a source is wanted: every step-th from `first` on of a vector's elements (row by row, or, turned, column by column), of a
+// matrix's rows, or, turned, of its columns, which become its rows.
 struct Picked {
   std::uint32_t first = 0, step = 1;
   bool turned = false;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace quire {
 namespace {
 
@@ -19,7 +21,7 @@ void add_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::u
     group.work += std::uint64_t{rows} * (last + 1 - window_begin(group.window, w.positions[row + done])) * shape.q_size();
     for (std::uint32_t head = 0; head < shape.num_kv_heads; ++head) {
       group.items.push_back({.q = w.qkv + (row + done) * shape.qkv_size(),
-                             .out = w.attention + std::size_t{out_row + done} * shape.q_size(),
+                             .out = w.mixed + std::size_t{out_row + done} * shape.q_size(),
                              .q_stride = shape.qkv_size(),
                              .out_stride = shape.q_size(),
                              .rows = rows,
@@ -83,6 +85,42 @@ void group_adapted(AdaptedRows& adapted, std::uint32_t num_rows) {
   }
 }
 
+// A state is kept where a block ends, if the request has that block, and behind its last row.
+void add_steps(GroupPass& group, const BatchSequence& sequence, std::span<const BlockId> blocks, std::uint32_t block_size,
+               std::uint32_t row) {
+  if (sequence.num_tokens == 0) return;
+  const auto block_of = [&](std::uint32_t position) {
+    QUIRE_CHECK(position / block_size < blocks.size(), "position beyond the block table");
+    return blocks[position / block_size];
+  };
+  const auto first = static_cast<std::uint32_t>(group.steps.size());
+  const std::uint32_t end = sequence.first_position + sequence.num_tokens;
+  BlockId from = sequence.first_position == 0 ? kNullBlock : block_of(sequence.first_position - 1);
+  QUIRE_CHECK(sequence.first_position == 0 || from != kNullBlock, "the state of the tokens before is there");
+  QUIRE_CHECK(block_of(end - 1) != kNullBlock, "the state has a place");
+  std::uint32_t begin = sequence.first_position;
+  for (std::uint32_t border = (begin / block_size + 1) * block_size; begin < end; border += block_size) {
+    const std::uint32_t step_end = std::min(border, end);
+    const BlockId to = block_of(step_end - 1);
+    if (to == kNullBlock) continue;
+    group.steps.push_back({row + begin - sequence.first_position, step_end - begin, from, to});
+    begin = step_end;
+    from = to;
+  }
+  group.runs.push_back({first, static_cast<std::uint32_t>(group.steps.size()) - first});
+}
+
+void lay_out_states(Pass& pass, const BatchInput& input, const KvLayout& layout, const BlockTables& tables, std::uint32_t index) {
+  GroupPass& group = pass.workspace.groups[index];
+  group.steps.clear();
+  group.runs.clear();
+  std::uint32_t row = 0;
+  for (const BatchSequence& sequence : input.sequences) {
+    add_steps(group, sequence, tables.row(index, sequence.slot), layout.groups[index].block_size, row);
+    row += sequence.num_tokens;
+  }
+}
+
 void lay_out_group(Pass& pass, const BatchInput& input, const BlockTables& tables, std::uint32_t index) {
   GroupPass& group = pass.workspace.groups[index];
   group.items.clear();
@@ -105,23 +143,32 @@ void lay_out(Pass& pass, const BatchInput& input, const KvLayout& layout, const 
   std::uint32_t row = 0;
   for (const BatchSequence& sequence : input.sequences) {
     add_adapted(adapted, sequence.adapter, row, sequence.num_tokens);
-    for (std::uint32_t i = 0; i < sequence.num_tokens; ++i) pass.workspace.positions[row++] = sequence.first_position + i;
+    for (std::uint32_t i = 0; i < sequence.num_tokens; ++i) {
+      pass.workspace.sources[row] = row;
+      pass.workspace.positions[row++] = sequence.first_position + i;
+    }
   }
   group_adapted(adapted, row);
   for (std::uint32_t group = 0; group < layout.groups.size(); ++group) {
+    if (layout.groups[group].keeps_states()) {
+      lay_out_states(pass, input, layout, tables, group);
+      continue;
+    }
     pass.workspace.groups[group].window = layout.groups[group].sliding_window();
     lay_out_group(pass, input, tables, group);
   }
 }
 
-void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& tables, std::uint32_t index) {
-  GroupPass& group = pass.workspace.groups[index];
+void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& tables, std::optional<std::uint32_t> index) {
+  GroupPass* group = index ? &pass.workspace.groups[*index] : nullptr;
   const std::size_t width = pass.shape.hidden_size;
   const std::span<const std::uint32_t> wanted = input.output_rows;
   AdaptedRows& adapted = pass.workspace.adapted;
   adapted.parts.clear();
-  group.items.clear();
-  group.work = 0;
+  if (group != nullptr) {
+    group->items.clear();
+    group->work = 0;
+  }
   std::uint32_t end = 0;
   std::uint32_t kept = 0;
   for (const BatchSequence& sequence : input.sequences) {
@@ -131,14 +178,15 @@ void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& ta
       std::uint32_t count = 1;
       while (kept + count < wanted.size() && wanted[kept + count] == row + count && row + count < end) ++count;
       std::copy_n(pass.workspace.hidden + row * width, row == kept ? 0 : count * width, pass.workspace.hidden + kept * width);
-      add_items(pass, group, tables.row(index, sequence.slot).data(), row, count, kept);
+      for (std::uint32_t i = 0; i < count; ++i) pass.workspace.sources[kept + i] = row + i;
+      if (group != nullptr) add_items(pass, *group, tables.row(*index, sequence.slot).data(), row, count, kept);
       add_adapted(adapted, sequence.adapter, kept, count);
       kept += count;
     }
   }
   pass.rows = kept;
   group_adapted(adapted, kept);
-  cut_long_rows(pass, group);
+  if (group != nullptr) cut_long_rows(pass, *group);
 }
 
 }  // namespace quire

@@ -79,23 +79,80 @@ constexpr Names kNames[] = {
     {TensorRole::other_shared_gate, true, "ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight"},
     {TensorRole::other_shared_up, true, "ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight"},
     {TensorRole::other_shared_down, true, "ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight"},
+    {TensorRole::shared_gate_up, true, "ffn_gate_up_shexp.weight", "shared_mlp.input_linear.weight"},
+    {TensorRole::state_input, true, "ssm_in.weight", "mamba.in_proj.weight"},
+    {TensorRole::state_input_bias, true, "ssm_in.bias", "mamba.in_proj.bias"},
+    {TensorRole::conv, true, "ssm_conv1d.weight", "mamba.conv1d.weight"},
+    {TensorRole::conv_bias, true, "ssm_conv1d.bias", "mamba.conv1d.bias"},
+    {TensorRole::state_output, true, "ssm_out.weight", "mamba.out_proj.weight"},
+    {TensorRole::state_output_bias, true, "ssm_out.bias", "mamba.out_proj.bias"},
+    {TensorRole::step_bias, true, "ssm_dt.bias", "mamba.dt_bias"},
+    {TensorRole::state_decay, true, "ssm_a", "mamba.A_log"},
+    {TensorRole::state_skip, true, "ssm_d", "mamba.D"},
+    {TensorRole::state_norm, true, "ssm_norm.weight", "mamba.norm.weight"},
+    {TensorRole::state_rates, true, "ssm_ba.weight", "linear_attn.in_proj_ba.weight"},
 };
 
-const Names& names_of(TensorRole role) {
-  const Names& names = kNames[static_cast<std::size_t>(role)];
+// Names that are not the usual ones; null: the usual one.
+struct OtherNames {
+  TensorNames names;
+  TensorRole role;
+  const char* gguf;
+  const char* hf;
+};
+
+constexpr OtherNames kOtherNames[] = {
+    {TensorNames::lfm2, TensorRole::output_norm, "token_embd_norm.weight", "model.embedding_norm.weight"},
+    {TensorNames::lfm2, TensorRole::attn_norm, nullptr, "operator_norm.weight"},
+    {TensorNames::lfm2, TensorRole::ffn_norm, nullptr, "ffn_norm.weight"},
+    {TensorNames::lfm2, TensorRole::attn_output, nullptr, "self_attn.out_proj.weight"},
+    {TensorNames::lfm2, TensorRole::q_norm, nullptr, "self_attn.q_layernorm.weight"},
+    {TensorNames::lfm2, TensorRole::k_norm, nullptr, "self_attn.k_layernorm.weight"},
+    {TensorNames::lfm2, TensorRole::gate, nullptr, "feed_forward.w1.weight"},
+    {TensorNames::lfm2, TensorRole::up, nullptr, "feed_forward.w3.weight"},
+    {TensorNames::lfm2, TensorRole::down, nullptr, "feed_forward.w2.weight"},
+    {TensorNames::lfm2, TensorRole::state_input, "shortconv.in_proj.weight", "conv.in_proj.weight"},
+    {TensorNames::lfm2, TensorRole::state_input_bias, "shortconv.in_proj.bias", "conv.in_proj.bias"},
+    {TensorNames::lfm2, TensorRole::conv, "shortconv.conv.weight", "conv.conv.weight"},
+    {TensorNames::lfm2, TensorRole::conv_bias, "shortconv.conv.bias", "conv.conv.bias"},
+    {TensorNames::lfm2, TensorRole::state_output, "shortconv.out_proj.weight", "conv.out_proj.weight"},
+    {TensorNames::lfm2, TensorRole::state_output_bias, "shortconv.out_proj.bias", "conv.out_proj.bias"},
+    {TensorNames::granite_hybrid, TensorRole::gate_up, nullptr, "shared_mlp.input_linear.weight"},
+    {TensorNames::granite_hybrid, TensorRole::down, nullptr, "shared_mlp.output_linear.weight"},
+    {TensorNames::granite_hybrid, TensorRole::shared_down, nullptr, "shared_mlp.output_linear.weight"},
+    {TensorNames::qwen3_next, TensorRole::state_input, nullptr, "linear_attn.in_proj_qkvz.weight"},
+    {TensorNames::qwen3_next, TensorRole::conv, nullptr, "linear_attn.conv1d.weight"},
+    {TensorNames::qwen3_next, TensorRole::state_output, nullptr, "linear_attn.out_proj.weight"},
+    {TensorNames::qwen3_next, TensorRole::step_bias, nullptr, "linear_attn.dt_bias"},
+    {TensorNames::qwen3_next, TensorRole::state_decay, nullptr, "linear_attn.A_log"},
+    {TensorNames::qwen3_next, TensorRole::state_norm, nullptr, "linear_attn.norm.weight"},
+    {TensorNames::bamba, TensorRole::output_norm, nullptr, "model.final_layernorm.weight"},
+    {TensorNames::bamba, TensorRole::ffn_norm, nullptr, "pre_ff_layernorm.weight"},
+    {TensorNames::bamba, TensorRole::gate, nullptr, "feed_forward.gate_proj.weight"},
+    {TensorNames::bamba, TensorRole::up, nullptr, "feed_forward.up_proj.weight"},
+    {TensorNames::bamba, TensorRole::down, nullptr, "feed_forward.down_proj.weight"},
+};
+
+Names names_of(TensorRole role, TensorNames which) {
+  Names names = kNames[static_cast<std::size_t>(role)];
   QUIRE_CHECK(names.role == role, "the table follows the order of the roles");
+  for (const OtherNames& other : kOtherNames) {
+    if (other.names != which || other.role != role) continue;
+    if (other.gguf != nullptr) names.gguf = other.gguf;
+    if (other.hf != nullptr) names.hf = other.hf;
+  }
   return names;
 }
 
 }  // namespace
 
-std::string gguf_tensor_name(TensorRole role, std::uint32_t layer) {
-  const Names& names = names_of(role);
+std::string gguf_tensor_name(TensorRole role, std::uint32_t layer, TensorNames which) {
+  const Names names = names_of(role, which);
   return names.per_layer ? fmt::format("blk.{}.{}", layer, names.gguf) : names.gguf;
 }
 
-std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert) {
-  const Names& names = names_of(role);
+std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert, TensorNames which) {
+  const Names names = names_of(role, which);
   return names.per_layer ? fmt::format("model.layers.{}.{}", layer, fmt::format(fmt::runtime(names.hf), expert)) : names.hf;
 }
 

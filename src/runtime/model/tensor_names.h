@@ -74,6 +74,19 @@ enum class TensorRole : std::uint8_t {
   other_shared_gate,
   other_shared_up,
   other_shared_down,
+  shared_gate_up,
+  // of a layer with a state
+  state_input,
+  state_input_bias,
+  conv,
+  conv_bias,
+  state_output,
+  state_output_bias,
+  step_bias,
+  state_decay,
+  state_skip,
+  state_norm,
+  state_rates,
 };
 
 // Whether each expert has matrices of its own in the file.
@@ -114,8 +127,8 @@ constexpr TensorRole ffn_norm_role(const LayerShape& shape) {
   return shape.post_norms ? TensorRole::ffn_pre_norm : TensorRole::ffn_norm;
 }
 
-std::string gguf_tensor_name(TensorRole role, std::uint32_t layer);
+std::string gguf_tensor_name(TensorRole role, std::uint32_t layer, TensorNames names = TensorNames::usual);
 // The factors of the rotation have no name there: empty. `expert` counts where each expert has a matrix of its own.
-std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert = 0);
+std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert = 0, TensorNames names = TensorNames::usual);
 
 }  // namespace quire

@@ -1,37 +1,24 @@
-// Reads every tensor of a model and packs it for the kernels. Called once, by whoever loads a model; tensors are shared out among the
-// pool's threads. Each source is read in pieces and given back to the system, so that loading never holds a model twice. A tensor that
-// nobody asks for is an error: leaving it out would change answers.
+// Which tensors of a model become which weights. Called once, by whoever loads a model. A tensor that nobody asks for is an error: leaving
+// it out would change answers.
 #include "runtime/model/weights.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
-#include <mutex>
-#include <thread>
 #include <unordered_map>
 
 #include "base/check.h"
 #include "format/dequant.h"
 #include "format/quote.h"
-#include "runtime/model/pack_tensor.h"
+#include "runtime/model/weight_packing.h"
 
-// A load has three parts: collect every tensor the config asks for and check its shape and type; refuse what is left over; pack. The tasks
-// of the last part are independent and run on any thread in any order; they fail only if a file changes meanwhile.
+// A load has three parts: collect every tensor the config asks for and check its shape and type; refuse what is left over; pack
+// (weight_packing.h).
 
 namespace quire {
 namespace {
-
-// One tensor or a part of one; run by one thread.
-struct PackTask {
-  TensorView source;
-  PackedMatrix* matrix = nullptr;  // one of the two
-  std::vector<float>* vector = nullptr;
-  bool may_reorder = false;  // its product brings inputs in the order of its columns
-  Picked picked = {};
-};
 
 struct StackedPart {
   std::uint32_t rows;
@@ -59,6 +46,18 @@ class TaskCollector {
   }
   void vector(TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
     if (auto view = take(role, layer, 1, 1, size)) tasks_.push_back({std::move(*view), nullptr, &out});
+  }
+  // Floats, which become [columns][rows].
+  void table(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, std::vector<float>& out) {
+    if (auto view = take(role, layer, 2, rows, columns)) tasks_.push_back({std::move(*view), nullptr, &out, false, Picked{.turned = true}});
+  }
+  // So many floats, whatever their shape.
+  void floats(TensorRole role, std::uint32_t layer, std::uint32_t count, std::vector<float>& out) {
+    const auto found = unused_.find(file_.name_of(role, layer));
+    const bool is_flat = found == unused_.end() || found->second.rows * found->second.columns != count;
+    const std::uint64_t rows = is_flat ? 1 : found->second.rows;
+    if (auto view = take(role, layer, is_flat ? 1 : 0, rows, static_cast<std::uint32_t>(count / rows)))
+      tasks_.push_back({std::move(*view), nullptr, &out});
   }
   void vector_if(bool present, TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
     if (present) vector(role, layer, size, out);
@@ -168,8 +167,6 @@ class TaskCollector {
     return false;
   }
 
-  // Tied models may carry the output matrix a second time, old exports the table of frequencies, and those that judge pairs of texts two
-  // rows of the output matrix.
   // Equal parts of a matrix, one below the other.
   template <class Body>
   static void for_slices(const TensorView& view, std::size_t count, Body body) {
@@ -183,8 +180,10 @@ class TaskCollector {
     }
   }
 
+  // Tied models may carry the output matrix a second time, old exports the table of frequencies, those that judge pairs of texts two rows
+  // of the output matrix, and some a draft model of their own, whose layers are not asked.
   static bool may_be_left_out(std::string_view name) {
-    return name == "lm_head.weight" || name == "cls.output.weight" || name.ends_with(".rotary_emb.inv_freq");
+    return name == "lm_head.weight" || name == "cls.output.weight" || name.starts_with("mtp.") || name.ends_with(".rotary_emb.inv_freq");
   }
 
   // As AutoGPTQ once wrote it beside every matrix.
@@ -241,7 +240,6 @@ void collect_latents(const LayerConfig& c, std::uint32_t layer, TaskCollector& c
 }
 
 void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
-  collector.vector_if(c.pre_norms, TensorRole::attn_norm, layer, c.hidden_size, out.attn_norm);
   if (c.latent.kv_rank > 0) {
     collect_latents(c, layer, collector, out);
   } else if (c.fused_qkv) {
@@ -250,7 +248,8 @@ void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector&
                                  StackedPart{c.kv_size(), &out.v.matrix}},
                       true);
   } else {
-    collector.linear(TensorRole::q, TensorRole::q_bias, c.qkv_bias, layer, c.q_size(), c.hidden_size, out.q);
+    const std::uint32_t q_rows = (c.gated_attention ? 2 : 1) * c.q_size();
+    collector.linear(TensorRole::q, TensorRole::q_bias, c.qkv_bias, layer, q_rows, c.hidden_size, out.q);
     collector.linear(TensorRole::k, TensorRole::k_bias, c.qkv_bias, layer, c.kv_size(), c.hidden_size, out.k);
     collector.linear(TensorRole::v, TensorRole::v_bias, c.qkv_bias, layer, c.kv_size(), c.hidden_size, out.v);
   }
@@ -261,6 +260,25 @@ void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector&
                    out.attn_output);
   collector.vector_if(c.attention_sinks, TensorRole::sinks, layer, c.num_heads, out.sinks);
   collector.vector_if(c.post_norms, TensorRole::attn_post_norm, layer, c.hidden_size, out.attn_post_norm);
+}
+
+void collect_state(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
+  collector.linear(TensorRole::state_input, TensorRole::state_input_bias, c.state.input_bias, layer, c.state_input_size(), c.hidden_size,
+                   out.state_input);
+  collector.table(TensorRole::conv, layer, c.conv_channels(), c.state.conv_taps, out.conv_weights);
+  collector.vector_if(c.state.conv_bias, TensorRole::conv_bias, layer, c.conv_channels(), out.conv_bias);
+  collector.linear(TensorRole::state_output, TensorRole::state_output_bias, c.state.output_bias, layer, c.hidden_size,
+                   c.state_output_size(), out.state_output);
+  if (c.state.kind == StateKind::short_conv) return;
+  const bool is_delta = c.state.kind == StateKind::gated_delta;
+  collector.floats(TensorRole::step_bias, layer, c.state.heads, out.step_bias);
+  collector.floats(TensorRole::state_decay, layer, c.state.heads, out.state_decay);
+  if (is_delta)
+    collector.matrix(TensorRole::state_rates, layer, 2 * c.state.heads, c.hidden_size, out.state_rates);
+  else
+    collector.floats(TensorRole::state_skip, layer, c.state.heads, out.state_skip);
+  const std::uint32_t norm_size = is_delta ? c.state.head_dim : c.state_output_size();
+  if (c.state.has_norm) collector.floats(TensorRole::state_norm, layer, norm_size, out.state_norm);
 }
 
 void collect_routed_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
@@ -328,10 +346,15 @@ void collect_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& c
   if (!has_shared) return;
   ExpertWeights& shared = out.experts.back();
   const ExpertRoles roles = shared_expert_roles(c.expert_tensors);
-  collector.matrix(roles.gate, layer, c.shared_expert_size, c.hidden_size, shared.gate);
-  collector.matrix(roles.up, layer, c.shared_expert_size, c.hidden_size, shared.up);
+  if (c.fused_shared_gate_up) {
+    collector.stacked(TensorRole::shared_gate_up, layer, c.hidden_size,
+                      std::array{StackedPart{c.shared_expert_size, &shared.gate}, StackedPart{c.shared_expert_size, &shared.up}});
+  } else {
+    collector.matrix(roles.gate, layer, c.shared_expert_size, c.hidden_size, shared.gate);
+    collector.matrix(roles.up, layer, c.shared_expert_size, c.hidden_size, shared.up);
+  }
   collector.matrix(roles.down, layer, c.hidden_size, c.shared_expert_size, shared.down);
-  if (c.shared_expert_is_weighed) collector.matrix(TensorRole::shared_weight, layer, 1, c.hidden_size, out.shared_weight);
+  if (c.weighs_shared_expert) collector.matrix(TensorRole::shared_weight, layer, 1, c.hidden_size, out.shared_weight);
 }
 
 void collect_feed_forward(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
@@ -374,39 +397,12 @@ Result<std::vector<PackTask>> collect(const ModelFile& file, DecoderWeights& out
   out.layers.resize(c.num_layers);
   for (std::uint32_t layer = 0; layer < c.num_layers; ++layer) {
     const LayerConfig config = c.layer(layer);
-    collect_attention(config, layer, collector, out.layers[layer]);
+    collector.vector_if(c.pre_norms, TensorRole::attn_norm, layer, c.hidden_size, out.layers[layer].attn_norm);
+    if (config.memory != LayerMemory::state) collect_attention(config, layer, collector, out.layers[layer]);
+    if (config.memory != LayerMemory::attention) collect_state(config, layer, collector, out.layers[layer]);
     collect_feed_forward(config, layer, collector, out.layers[layer]);
   }
   return collector.finish();
-}
-
-Result<void> run_tasks(const ModelFile& file, std::vector<PackTask>& tasks, ThreadPool& pool, void (*progress)(double)) {
-  // The largest first, so that no thread starts one when the others have finished.
-  std::ranges::sort(tasks, std::ranges::greater{}, [](const PackTask& task) { return task.source.data.size(); });
-  std::uint64_t total = 1;
-  for (const PackTask& task : tasks) total += task.source.data.size();
-  std::atomic<std::uint64_t> done{0};
-  std::atomic<bool> failed{false};
-  std::mutex mutex;
-  Result<void> outcome;
-  const auto caller = std::this_thread::get_id();
-  pool.parallel_for(static_cast<std::uint32_t>(tasks.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
-    for (std::uint32_t i = begin; i < end && !failed; ++i) {
-      const PackTask& task = tasks[i];
-      auto packed = task.vector != nullptr ? pack_vector(file, task.source, task.picked, *task.vector)
-                                           : pack_matrix(file, task.source, task.picked, task.may_reorder, *task.matrix);
-      if (!packed) {
-        const std::lock_guard lock(mutex);
-        failed = true;
-        outcome = std::move(packed);
-        return;
-      }
-      const std::uint64_t so_far = done.fetch_add(task.source.data.size()) + task.source.data.size();
-      if (progress != nullptr && std::this_thread::get_id() == caller) progress(static_cast<double>(so_far) / static_cast<double>(total));
-    }
-  });
-  if (outcome && progress != nullptr) progress(1.0);
-  return outcome;
 }
 
 // Matrices that read one input in one order name the same list, and their inputs are put in order once.
@@ -456,9 +452,13 @@ std::uint64_t DecoderWeights::bytes() const {
   for (const LayerWeights& layer : layers) {
     for (const auto* norm : {&layer.attn_norm, &layer.q_norm, &layer.k_norm, &layer.attn_post_norm, &layer.ffn_norm, &layer.ffn_post_norm})
       floats += norm->size();
-    for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down})
+    for (const auto* part :
+         {&layer.conv_weights, &layer.conv_bias, &layer.step_bias, &layer.state_decay, &layer.state_skip, &layer.state_norm})
+      floats += part->size();
+    for (const Linear* linear :
+         {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down, &layer.state_input, &layer.state_output})
       sum += bytes_of(*linear);
-    sum += layer.router.bytes() + layer.shared_weight.bytes();
+    sum += layer.router.bytes() + layer.shared_weight.bytes() + layer.state_rates.bytes();
     count(layer.sinks, layer.router_bias, layer.choice_bias, layer.latent.q_a_norm, layer.latent.kv_a_norm);
     sum += layer.latent.q_a.bytes() + layer.latent.kv_a.bytes();
     for (const auto* heads : {&layer.latent.k_up, &layer.latent.v_up})
@@ -484,11 +484,14 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, voi
   auto tasks = collect(file, weights);
   if (!tasks) return std::unexpected(std::move(tasks.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
-  if (auto packed = run_tasks(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
+  if (auto packed = pack_weights(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   share_orders(weights);
   add_to_norms(file.config().norm_offset, weights);
   if (auto sound = check_sinks(file, weights); !sound) return std::unexpected(std::move(sound.error()));
+  if (file.config().state.decay_as_log)
+    for (LayerWeights& layer : weights.layers)
+      for (float& decay : layer.state_decay) decay = -std::exp(decay);
   const bool longrope = !weights.rope_long_factors.empty();
   for (const auto& [role, factors] :
        {std::pair(longrope ? TensorRole::rope_short_factors : TensorRole::rope_factors, &weights.rope_factors),

@@ -46,6 +46,13 @@ struct LayerWeights {
   PackedMatrix shared_weight;          // one row, where there is a shared expert whose part is weighed
   std::vector<ExpertWeights> experts;  // the shared one, if there is one, behind the others
   std::vector<float> ffn_post_norm;
+  // Of a layer with a state.
+  Linear state_input, state_output;
+  std::vector<float> conv_weights;  // [taps][channels], of the oldest input first
+  std::vector<float> conv_bias;
+  std::vector<float> step_bias, state_decay, state_skip;  // [head]; what the step is multiplied with, below 0
+  std::vector<float> state_norm;
+  PackedMatrix state_rates;  // [2 * heads][hidden_size], of a gated delta rule
 };
 
 struct DecoderWeights {

@@ -89,6 +89,9 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   const std::size_t shared_rows = std::size_t{kItemsPerThread} * limits.threads;
   const std::size_t segments = limits.positions / kSegmentTokens + 1;
   attention_scratch_bytes_ = round_up(quire::attention_scratch_bytes(config.head_dim, config.group()));
+  const bool has_states = config.state.kind != StateKind::none;
+  const bool has_both = std::ranges::find(config.layer_memories, LayerMemory::both) != config.layer_memories.end();
+  const std::uint32_t state_output = has_states ? config.state_output_size() : 0;
   adapted.max_rank = limits.max_lora_rank;
   const auto carve = [&](std::byte* base) {
     Carver carver(base);
@@ -103,19 +106,24 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     carver.take(hidden, rows * config.hidden_size);
     carver.take(input, rows * config.hidden_size);
     carver.take(qkv, rows * config.qkv_size());
-    carver.take(attention, rows * config.q_size());
+    carver.take(mixed, rows * std::max(config.q_size(), state_output));
+    carver.take(sources, rows);
+    carver.take(state_input, rows * (has_states ? config.state_row_size() : 0));
+    carver.take(state_rates, 2 * rows * config.state.heads);
+    carver.take(gates, rows * (config.gated_attention ? 2 * config.q_size() : 0));
+    carver.take(beside, rows * (has_both ? config.hidden_size : 0));
     carver.take(gate, ffn_rows * config.intermediate_size);
     carver.take(up, ffn_rows * config.intermediate_size);
     hidden_codes = carver.take_bytes(code_bytes(mode, code_rows, config.hidden_size));
-    inner_codes =
-        carver.take_bytes(std::max(code_bytes(mode, rows, config.attended_size()), code_bytes(mode, ffn_rows, config.intermediate_size)));
-    const std::size_t wide = std::max(config.hidden_size, config.attended_size());
+    inner_codes = carver.take_bytes(std::max({code_bytes(mode, rows, config.attended_size()), code_bytes(mode, rows, state_output),
+                                              code_bytes(mode, ffn_rows, config.intermediate_size)}));
+    const std::size_t wide = std::max({config.hidden_size, config.attended_size(), state_output});
     for (OrderedInput& part : ordered) {
       if (!limits.reorders) break;
       carver.take(part.x, std::max(code_rows * wide, ffn_rows * config.intermediate_size));
       part.codes =
           carver.take_bytes(std::max({code_bytes(mode, code_rows, config.hidden_size), code_bytes(mode, rows, config.attended_size()),
-                                      code_bytes(mode, ffn_rows, config.intermediate_size)}));
+                                      code_bytes(mode, rows, state_output), code_bytes(mode, ffn_rows, config.intermediate_size)}));
     }
     carve_experts(carver, config, mode, ffn_rows, experts);
     carve_latents(carver, config, mode, limits, latent);
@@ -135,6 +143,9 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   for (GroupPass& group : groups) {
     group.items.reserve(std::size_t{config.num_kv_heads} * (limits.rows / kAttentionItemRows + limits.sequences) + shared_rows * segments);
     group.joins.reserve(shared_rows);
+    if (!has_states) continue;
+    group.steps.reserve(std::size_t{limits.rows} + limits.sequences);
+    group.runs.reserve(limits.sequences);
   }
 }
 

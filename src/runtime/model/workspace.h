@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "quire/ids.h"
 #include "quire/options.h"
 #include "runtime/kernel/attention.h"
 #include "runtime/model/model_config.h"
@@ -29,13 +30,27 @@ struct RowAngles {
   float* sines = nullptr;    // same
 };
 
-// What attends in a pass, the same in all layers of one cache group.
+// Rows of one request that go through a layer with a state one after the other, up to where the state is kept.
+struct StateStep {
+  std::uint32_t row = 0, rows = 0;
+  BlockId from;  // has the state before the first row; kNullBlock: there is none, the request begins
+  BlockId to;    // gets the state behind the last row
+};
+
+// The steps of one request.
+struct StateRun {
+  std::uint32_t first = 0, count = 0;
+};
+
+// What attends in a pass, or goes through states, the same in all layers of one cache group.
 struct GroupPass {
   std::int64_t* kv_slots = nullptr;  // [row]
   std::vector<AttentionItem> items;
   std::vector<AttentionItem> joins;  // rows whose context threads share
   std::uint32_t window = 0;          // tokens; 0: none
   std::uint64_t work = 0;            // multiplications, in one layer
+  std::vector<StateStep> steps;
+  std::vector<StateRun> runs;
 };
 
 // Fewer attention items than this per thread are cut into segments of the context, where these are long enough.
@@ -143,11 +158,16 @@ class Workspace {
   float* hidden = nullptr;            // [row][hidden_size]: the residual stream
   float* input = nullptr;             // [row][hidden_size]: the stream normed for a product, then the product added to the stream
   float* qkv = nullptr;               // [row][q, k, v]
-  float* attention = nullptr;         // [row][q_size]
+  float* mixed = nullptr;             // [row][q_size, or what comes out of a state]
+  float* state_input = nullptr;       // [row][state_row_size], where layers have a state
+  float* state_rates = nullptr;       // [row][head]: decays of a scan; of a delta rule decays, then rates
+  float* gates = nullptr;             // [row][head][query, gate], where attention is gated
+  float* beside = nullptr;            // [row][hidden_size], where a layer both attends and has a state
+  std::uint32_t* sources = nullptr;   // [row]: which row of the input it was; others than itself when only the output rows go on
   float* gate = nullptr;              // [kFeedForwardRows][intermediate_size]
   float* up = nullptr;                // same
   std::span<std::byte> hidden_codes;  // activations of hidden_size columns
-  std::span<std::byte> inner_codes;   // of q_size and of intermediate_size columns
+  std::span<std::byte> inner_codes;   // of q_size, of intermediate_size and of state_output_size columns
   OrderedInput ordered[2];            // for two products at once
   ExpertPairs experts;                // of a mixture
   LatentBuffers latent;               // of latent attention

@@ -34,6 +34,10 @@ TEST(Elementwise, EveryTableGivesTheBitsOfThePlainOne) {
     kernels.silu_mul(a.data(), b.data(), a.data(), static_cast<std::uint32_t>(a.size()));
     return a;
   });
+  expect_same_bits([](const Kernels& kernels, std::vector<float> a, const std::vector<float>& b) {
+    kernels.sigmoid_mul(a.data(), b.data(), a.data(), static_cast<std::uint32_t>(a.size()));
+    return a;
+  });
 }
 
 TEST(Elementwise, IsCloseToDoublePrecision) {
@@ -52,6 +56,17 @@ TEST(Elementwise, IsCloseToDoublePrecision) {
   kernels.silu_mul(x.data(), y.data(), out.data(), 777);
   for (std::size_t i = 0; i < 777; ++i) {
     const double exact = static_cast<double>(x[i]) / (1 + std::exp(-static_cast<double>(x[i]))) * static_cast<double>(y[i]);
+    ASSERT_NEAR(out[i], exact, 1e-6 * std::fabs(exact) + 1e-12);
+  }
+}
+
+TEST(Elementwise, AGateIsItsSigmoid) {
+  Rng rng(35);
+  const std::vector<float> gate = random_floats(rng, 333, 5.0F), x = random_floats(rng, 333);
+  std::vector<float> out(333);
+  select_kernels(KernelIsa::best).sigmoid_mul(gate.data(), x.data(), out.data(), 333);
+  for (std::size_t i = 0; i < 333; ++i) {
+    const double exact = double{x[i]} / (1.0 + std::exp(-double{gate[i]}));
     ASSERT_NEAR(out[i], exact, 1e-6 * std::fabs(exact) + 1e-12);
   }
 }

@@ -48,6 +48,8 @@ ModelConfig config_of(const std::string& architecture) {
   if (architecture == "gpt_oss") return tiny::small_gpt_oss();
   if (architecture.starts_with("deepseek")) return tiny::small_deepseek(architecture);
   if (architecture.ends_with("moe")) config = tiny::small_mixture(architecture);
+  if (architecture == "lfm2") config = tiny::small_lfm2();
+  if (architecture == "granitemoehybrid" || architecture == "falcon_h1") config = tiny::small_mamba(architecture);
   if (architecture == "phi3") {
     config.fused_qkv = config.fused_gate_up = true;
     config.rotary_dim = 48;
@@ -81,17 +83,29 @@ struct Variant {
 };
 
 const std::vector<Variant>& variants() {
-  static const std::vector<Variant> all{
-      {"llama", "mixed", ActivationMode::int16, KvDtype::bf16},      {"qwen2", "Q4_1", ActivationMode::int8, KvDtype::bf16},
-      {"qwen3", "F32", ActivationMode::f32, KvDtype::f32},           {"llama", "BF16", ActivationMode::int16, KvDtype::bf16},
-      {"qwen3", "Q8_0", ActivationMode::f32, KvDtype::bf16},         {"phi3", "Q3_K", ActivationMode::int16, KvDtype::bf16},
-      {"granite", "IQ4_XS", ActivationMode::int16, KvDtype::f32},    {"smollm3", "IQ4_NL", ActivationMode::int8, KvDtype::bf16},
-      {"olmo2", "Q2_K", ActivationMode::int16, KvDtype::bf16},       {"mistral", "Q4_1", ActivationMode::int16, KvDtype::bf16},
-      {"gemma2", "mixed", ActivationMode::int16, KvDtype::bf16},     {"gemma2", "F32", ActivationMode::f32, KvDtype::f32},
-      {"qwen2_moe", "Q4_1", ActivationMode::int16, KvDtype::bf16},   {"qwen3_moe", "F32", ActivationMode::f32, KvDtype::f32},
-      {"olmoe", "Q8_0", ActivationMode::int8, KvDtype::bf16},        {"gpt_oss", "MXFP4", ActivationMode::int16, KvDtype::bf16},
-      {"deepseek_v2", "Q8_0", ActivationMode::int16, KvDtype::bf16}, {"deepseek_v3", "F32", ActivationMode::f32, KvDtype::f32},
-      {"gpt_oss", "F32", ActivationMode::f32, KvDtype::f32}};
+  static const std::vector<Variant> all{{"llama", "mixed", ActivationMode::int16, KvDtype::bf16},
+                                        {"qwen2", "Q4_1", ActivationMode::int8, KvDtype::bf16},
+                                        {"qwen3", "F32", ActivationMode::f32, KvDtype::f32},
+                                        {"llama", "BF16", ActivationMode::int16, KvDtype::bf16},
+                                        {"qwen3", "Q8_0", ActivationMode::f32, KvDtype::bf16},
+                                        {"phi3", "Q3_K", ActivationMode::int16, KvDtype::bf16},
+                                        {"granite", "IQ4_XS", ActivationMode::int16, KvDtype::f32},
+                                        {"smollm3", "IQ4_NL", ActivationMode::int8, KvDtype::bf16},
+                                        {"olmo2", "Q2_K", ActivationMode::int16, KvDtype::bf16},
+                                        {"mistral", "Q4_1", ActivationMode::int16, KvDtype::bf16},
+                                        {"gemma2", "mixed", ActivationMode::int16, KvDtype::bf16},
+                                        {"gemma2", "F32", ActivationMode::f32, KvDtype::f32},
+                                        {"qwen2_moe", "Q4_1", ActivationMode::int16, KvDtype::bf16},
+                                        {"qwen3_moe", "F32", ActivationMode::f32, KvDtype::f32},
+                                        {"olmoe", "Q8_0", ActivationMode::int8, KvDtype::bf16},
+                                        {"gpt_oss", "MXFP4", ActivationMode::int16, KvDtype::bf16},
+                                        {"deepseek_v2", "Q8_0", ActivationMode::int16, KvDtype::bf16},
+                                        {"deepseek_v3", "F32", ActivationMode::f32, KvDtype::f32},
+                                        {"gpt_oss", "F32", ActivationMode::f32, KvDtype::f32},
+                                        {"lfm2", "Q8_0", ActivationMode::int16, KvDtype::bf16},
+                                        {"lfm2", "F32", ActivationMode::f32, KvDtype::f32},
+                                        {"granitemoehybrid", "Q4_1", ActivationMode::int8, KvDtype::bf16},
+                                        {"falcon_h1", "BF16", ActivationMode::int16, KvDtype::bf16}};
   return all;
 }
 
@@ -235,21 +249,24 @@ TEST_F(Batches, ThreadsThatShareALongRowChangeNothing) {
 
 TEST_F(Batches, OnlyTheRowsAskedForGetLogits) {
   const std::string path = folder_.file("model.gguf");
-  tiny::write_gguf(path, tiny::small_llama(), "Q8_0");
-  const tiny::RigOptions options{.activations = ActivationMode::int16};
-  const auto prompt = prompt_of(5);
-  const auto expected = alone(path, options, prompt);
-  tiny::Rig rig(path, options);
-  rig.give_blocks(Slot{0}, tiny::blocks_for(kTokens, 16, 1));
-  const std::vector<BatchSequence> sequences{{Slot{0}, 0, kTokens}};
-  const std::vector<std::uint32_t> rows{3, 50, kTokens - 1};
-  std::vector<float> logits(rows.size() * rig.vocab());
-  rig.model().forward({prompt, sequences, rows}, rig.cache(), rig.tables(), {logits});
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    expect_same(std::span(expected).subspan(rows[i] * rig.vocab(), rig.vocab()), std::span(logits).subspan(i * rig.vocab(), rig.vocab()),
-                "row");
+  for (const char* architecture : {"llama", "lfm2", "granitemoehybrid", "falcon_h1"}) {
+    SCOPED_TRACE(architecture);
+    tiny::write_gguf(path, config_of(architecture), "Q8_0");
+    const tiny::RigOptions options{.activations = ActivationMode::int16};
+    const auto prompt = prompt_of(5);
+    const auto expected = alone(path, options, prompt);
+    tiny::Rig rig(path, options);
+    rig.give_blocks(Slot{0}, tiny::blocks_for(kTokens, 16, 1));
+    const std::vector<BatchSequence> sequences{{Slot{0}, 0, kTokens}};
+    const std::vector<std::uint32_t> rows{3, 50, kTokens - 1};
+    std::vector<float> logits(rows.size() * rig.vocab());
+    rig.model().forward({prompt, sequences, rows}, rig.cache(), rig.tables(), {logits});
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      expect_same(std::span(expected).subspan(rows[i] * rig.vocab(), rig.vocab()), std::span(logits).subspan(i * rig.vocab(), rig.vocab()),
+                  "row");
+    }
+    rig.model().forward({prompt, sequences, {}}, rig.cache(), rig.tables(), {});
   }
-  rig.model().forward({prompt, sequences, {}}, rig.cache(), rig.tables(), {});
 }
 
 // Hidden rows are those that the logits are made of, before the model's divisor, and as independent of what else is asked for.

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <boost/json/parse.hpp>
 #include <string>
+#include <vector>
 
 #include "runtime/model/model_config.h"
 #include "runtime/model/tiny_model.h"
@@ -314,6 +316,102 @@ TEST(ModelConfig, GptOssIsThatOfTransformers) {
   EXPECT_EQ(config->expert_size, 96U);
   EXPECT_EQ(from_json(json_of("gpt_oss", experts)).error().field, "config.json: rope_scaling");
   EXPECT_EQ(from_json(json_of("gpt_oss", experts + rope + R"(, "swiglu_limit": 0)")).error().field, "swiglu_limit");
+}
+
+using Memories = std::vector<LayerMemory>;
+constexpr auto kAttends = LayerMemory::attention, kKeepsState = LayerMemory::state;
+
+TEST(ModelConfig, StatesAreThoseOfTransformers) {
+  const std::string layers = R"(, "num_hidden_layers": 3)";
+  const auto lfm2 = from_json(json_of("lfm2", layers + R"(, "layer_types": ["conv", "full_attention", "conv"], "conv_bias": true)"));
+  ASSERT_TRUE(lfm2) << lfm2.error().to_string();
+  EXPECT_EQ(lfm2->layer_memories, (Memories{kKeepsState, kAttends, kKeepsState}));
+  EXPECT_EQ(lfm2->state_shapes(), (std::vector<std::vector<std::uint64_t>>{{2, 64}}));
+  EXPECT_TRUE(lfm2->tied_embeddings && lfm2->state.conv_bias && lfm2->state.input_bias && lfm2->state.output_bias);
+  EXPECT_EQ(lfm2->rope_theta, 1000000.0);
+  EXPECT_EQ(lfm2->intermediate_size, 256U) << "two thirds of 96, in whole 256s";
+  const auto older = from_json(json_of("lfm2", layers + R"(, "full_attn_idxs": [0, 2], "block_ff_dim": 900, "theta": 5000)"));
+  ASSERT_TRUE(older) << older.error().to_string();
+  EXPECT_EQ(older->layer_memories, (Memories{kAttends, kKeepsState, kAttends}));
+  EXPECT_EQ(older->intermediate_size, 768U);
+  EXPECT_EQ(older->rope_theta, 5000.0);
+  const auto attends = from_json(json_of("lfm2", layers + R"(, "full_attn_idxs": [0, 1, 2])"));
+  ASSERT_TRUE(attends) << attends.error().to_string();
+  EXPECT_TRUE(attends->layer_memories.empty() && attends->state_shapes().empty()) << "like any other model";
+}
+
+const std::string kMamba = R"(, "num_hidden_layers": 3, "mamba_n_heads": 8, "mamba_d_head": "auto", "mamba_d_state": 24)";
+
+TEST(ModelConfig, SelectiveScansAreThoseOfTransformers) {
+  const std::string turns = R"(, "layer_types": ["mamba", "attention", "mamba"])";
+  const auto granite = from_json(json_of("granitemoehybrid", kMamba + turns + R"(, "num_local_experts": 0)"));
+  ASSERT_TRUE(granite) << granite.error().to_string();
+  EXPECT_EQ(granite->state_shapes(), (std::vector<std::vector<std::uint64_t>>{{3, 128 + 2 * 24}, {8, 16, 24}}));
+  EXPECT_EQ(granite->layer_memories, (Memories{kKeepsState, kAttends, kKeepsState}));
+  EXPECT_EQ(granite->intermediate_size, 1024U) << "the part that all tokens go through";
+  EXPECT_EQ(granite->layer(1).rotation, Rotation::none);
+  const auto experts = from_json(json_of("granitemoehybrid", kMamba + turns + R"(, "position_embedding_type": "rope")"));
+  ASSERT_TRUE(experts) << experts.error().to_string();
+  EXPECT_EQ(experts->num_experts, 8U);
+  EXPECT_EQ(experts->expert_size, 96U);
+  EXPECT_EQ(experts->layer(1).rotation, Rotation::model);
+  const auto bamba = from_json(json_of("bamba", kMamba + R"(, "attn_layer_indices": [2])"));
+  ASSERT_TRUE(bamba) << bamba.error().to_string();
+  EXPECT_EQ(bamba->layer_memories, (Memories{kKeepsState, kKeepsState, kAttends}));
+  EXPECT_EQ(bamba->rotary_dim, 8U);
+  const auto falcon =
+      from_json(json_of("falcon_h1", kMamba + R"(, "mamba_d_ssm": 256, "key_multiplier": 0.5, "attention_in_multiplier": 3)"));
+  ASSERT_TRUE(falcon) << falcon.error().to_string();
+  EXPECT_EQ(falcon->layer_memories, Memories(3, LayerMemory::both));
+  EXPECT_EQ(falcon->state.head_dim, 32U);
+  EXPECT_FLOAT_EQ(falcon->attention_scale, 0.25F * 9.0F * 0.5F);
+  EXPECT_FLOAT_EQ(falcon->attention_output_scale, 3.0F);
+}
+
+const std::string kNextExperts =
+    R"(, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32)";
+
+TEST(ModelConfig, GatedDeltaRulesAreThoseOfTransformers) {
+  const auto next = from_json(json_of("qwen3_next", kNextExperts + R"(, "num_hidden_layers": 5, "head_dim": 64)"));
+  ASSERT_TRUE(next) << next.error().to_string();
+  EXPECT_EQ(next->layer_memories, (Memories{kKeepsState, kKeepsState, kKeepsState, kAttends, kKeepsState}));
+  EXPECT_EQ(next->state_shapes(), (std::vector<std::vector<std::uint64_t>>{{3, 2 * 16 * 128 + 32 * 128}, {32, 128, 128}}));
+  EXPECT_EQ(next->rotary_dim, 16U);
+  EXPECT_EQ(next->norm_offset, 1.0F);
+  EXPECT_TRUE(next->gated_attention && next->normalize_experts && next->weighs_shared_expert);
+}
+
+TEST(ModelConfig, RefusesStatesThatCannotBe) {
+  for (const auto& [architecture, more, named] : std::vector<std::array<std::string, 3>>{
+           {"lfm2", R"(, "layer_types": ["conv", "conv"])", "layer_types"},
+           {"lfm2", R"(, "layer_types": ["conv"])", "layer_types"},
+           {"lfm2", R"(, "layer_types": ["conv", "sliding_attention"])", "layer_types"},
+           {"lfm2", R"(, "full_attn_idxs": [2])", "full_attn_idxs"},
+           {"lfm2", R"(, "full_attn_idxs": [0], "conv_L_cache": 9)", "conv_kernel"},
+           {"lfm2", R"(, "full_attn_idxs": [0], "conv_L_cache": 1)", "conv_kernel"},
+           {"lfm2", R"(, "full_attn_idxs": [0], "block_multiple_of": 0)", "block_ffn_dim_multiplier"},
+           {"lfm2", R"(, "full_attn_idxs": [0], "block_ffn_dim_multiplier": 1e30)", "block_ffn_dim_multiplier"},
+           {"bamba", R"(, "mamba_n_heads": 8)", "layer_types"},
+           {"bamba", R"(, "attn_layer_indices": [0], "mamba_n_heads": 7)", "mamba_n_heads"},
+           {"bamba", R"(, "attn_layer_indices": [0], "mamba_n_heads": 0)", "mamba_n_heads"},
+           {"bamba", R"(, "attn_layer_indices": [0], "mamba_n_heads": 8, "mamba_d_head": 17)", "mamba_n_heads"},
+           {"bamba", R"(, "attn_layer_indices": [0], "mamba_n_heads": 16)", "mamba_d_head"},
+           {"bamba", R"(, "attn_layer_indices": [0], "mamba_n_heads": 8, "mamba_n_groups": 3)", "mamba_n_groups"},
+           {"bamba", R"(, "attn_layer_indices": [0], "mamba_n_heads": 8, "mamba_n_groups": 0)", "mamba_n_groups"},
+           {"bamba", R"(, "attn_layer_indices": [0], "mamba_n_heads": 8, "mamba_d_state": 4294967295)", "mamba_d_state"},
+           {"bamba", R"(, "attn_layer_indices": [0], "mamba_n_heads": 8, "mamba_expand": -1)", "mamba_d_head"},
+           {"qwen3_next", kNextExperts + R"(, "full_attention_interval": 2, "linear_num_key_heads": 5)", "linear_num_key_heads"},
+           {"qwen3_next", kNextExperts + R"(, "full_attention_interval": 2, "linear_key_head_dim": 6)", "linear_key_head_dim"},
+           {"qwen3_next", kNextExperts + R"(, "full_attention_interval": 2, "linear_value_head_dim": 24)", "linear_value_head_dim"},
+           {"qwen3_next", kNextExperts + R"(, "full_attention_interval": 9)", "layer_types"},
+           {"qwen3_next", kNextExperts + R"(, "layer_types": ["linear_attention", "mamba"])", "layer_types"},
+           {"falcon_h1", R"(, "mamba_n_heads": 8, "mamba_d_ssm": 128, "ssm_multipliers": [1, 2])", "ssm_multipliers"},
+           {"falcon_h1", R"(, "mamba_n_heads": 8, "mamba_d_ssm": 128, "attention_bias": true)", "attention_bias"},
+       }) {
+    const auto config = from_json(json_of(architecture, more));
+    ASSERT_FALSE(config) << architecture << more;
+    EXPECT_NE(config.error().field.find(named), std::string::npos) << more << ": " << config.error().to_string();
+  }
 }
 
 constexpr const char* kQwenExperts = R"(, "moe_intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 2)";

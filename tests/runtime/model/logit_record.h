@@ -168,4 +168,13 @@ inline const std::map<std::string, LogitBounds>& quantised_logit_bounds() {
   return all;
 }
 
+// And of layers with states, some of them with experts; what a state has been told wrongly stays in it.
+inline const std::map<std::string, LogitBounds>& state_logit_bounds() {
+  static const std::map<std::string, LogitBounds> all{{"F32", {1e-4, 1e-4, 0.13, 0.13}},
+                                                      {"BF16", {1e-4, 1e-4, 0.36, 0.36}},
+                                                      {"Q8_0", {1e-4, 2.8e-3, 0.13, 0.13}},
+                                                      {"mixed", {1e-4, 4.9e-3, 0.5, 0.53}}};
+  return all;
+}
+
 }  // namespace quire::tiny

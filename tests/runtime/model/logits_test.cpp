@@ -83,5 +83,10 @@ TEST(Logits, MatchTransformersOnQuantisedFolders) {
   expect_logits_of(tiny::read_logit_record("quantised_"), tiny::quantised_logit_bounds());
 }
 
+// Layers with states (tools/record_state_logits.py).
+TEST(Logits, MatchTransformersOnLayersWithStates) {
+  expect_logits_of(tiny::read_logit_record("state_"), tiny::state_logit_bounds());
+}
+
 }  // namespace
 }  // namespace quire

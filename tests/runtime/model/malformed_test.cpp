@@ -109,6 +109,33 @@ TEST_F(Malformed, RefusesBiasesOnlySomeLayersHave) {
   EXPECT_EQ(error.field, "blk.0.attn_k.bias");
 }
 
+TEST_F(Malformed, RefusesStatesThatContradictTheirTensors) {
+  const auto spoilt = [&](const ModelConfig& config, const std::function<void(Tensors&)>& change) {
+    auto tensors = tiny::make_tensors(config, true, "F32");
+    change(tensors);
+    return load_gguf(tiny::gguf_header(config), tensors);
+  };
+  const auto replace = [](const char* name, std::vector<std::uint64_t> shape) {
+    return [=](Tensors& t) { tensor_named(t, name) = tiny::make_tensor(name, GgmlType::f32, shape); };
+  };
+  const ModelConfig lfm2 = tiny::small_lfm2(), mamba = tiny::small_mamba("granitemoehybrid");
+  EXPECT_EQ(spoilt(lfm2, replace("blk.0.shortconv.conv.weight", {256, 4})).field, "blk.0.shortconv.conv.weight");
+  EXPECT_EQ(spoilt(lfm2, replace("blk.2.shortconv.in_proj.weight", {512, 256})).field, "blk.2.shortconv.in_proj.weight");
+  EXPECT_EQ(spoilt(mamba, replace("blk.0.ssm_a", {5, 1})).field, "blk.0.ssm_a");
+  EXPECT_EQ(spoilt(mamba, replace("blk.0.ssm_norm.weight", {2, 63})).field, "blk.0.ssm_norm.weight");
+  EXPECT_EQ(spoilt(mamba, replace("blk.3.ssm_conv1d.weight", {224, 3})).field, "blk.3.ssm_conv1d.weight");
+  const auto drop = [](const char* name) { return [=](Tensors& t) { std::erase_if(t, [=](const auto& x) { return x.name == name; }); }; };
+  EXPECT_EQ(spoilt(mamba, drop("blk.2.ssm_dt.bias")).field, "blk.2.ssm_dt.bias");
+  // A layer that attends by the header, and keeps a state by its tensors.
+  ModelConfig other = lfm2;
+  other.layer_memories[0] = LayerMemory::attention;
+  EXPECT_EQ(load_gguf(tiny::gguf_header(other), tiny::make_tensors(lfm2, true, "F32")).field, "blk.0.attn_q.weight");
+  tiny::GgufHeader header = tiny::gguf_header(mamba);
+  ModelConfig heads = mamba;
+  heads.state.heads = 3;
+  EXPECT_EQ(load_gguf(tiny::gguf_header(heads), tiny::make_tensors(mamba, true, "F32")).field, "mamba_n_groups");
+}
+
 TEST_F(Malformed, RefusesAnUnknownArchitecture) {
   tiny::GgufHeader header;
   header.add("general.architecture", "mamba");

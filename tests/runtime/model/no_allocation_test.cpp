@@ -56,6 +56,12 @@ TEST(NoAllocation, APassThroughColumnsInAnotherOrderAllocatesNothing) {
   expect_no_allocation_at(tiny::write_model(*std::ranges::find(record.cases, "gptq4_orders", &tiny::LogitCase::name), folder));
 }
 
+TEST(NoAllocation, APassThroughStatesAllocatesNothing) {
+  expect_no_allocation(tiny::small_lfm2(), "Q8_0");
+  expect_no_allocation(tiny::small_mamba("granitemoehybrid"), "Q8_0");
+  expect_no_allocation(tiny::small_mamba("falcon_h1"), "F32");
+}
+
 TEST(NoAllocation, APassWithAdaptersAllocatesNothing) {
   if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
   const tiny::TempFolder folder;

@@ -44,10 +44,14 @@ void add_experts(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) 
   const std::uint64_t shared = c.shared_expert_size;
   if (shared == 0) return;
   const ExpertRoles shared_roles = shared_expert_roles(gguf ? ExpertTensors::stacked : c.expert_tensors);
-  add(shared_roles.gate, layer, {shared, hidden});
-  add(shared_roles.up, layer, {shared, hidden});
+  if (c.fused_shared_gate_up && !gguf) {
+    add(TensorRole::shared_gate_up, layer, {2 * shared, hidden});
+  } else {
+    add(shared_roles.gate, layer, {shared, hidden});
+    add(shared_roles.up, layer, {shared, hidden});
+  }
   add(shared_roles.down, layer, {hidden, shared});
-  if (!c.shared_expert_is_weighed) return;
+  if (!c.weighs_shared_expert) return;
   gguf ? add(TensorRole::shared_weight, layer, {hidden}) : add(TensorRole::shared_weight, layer, {1, hidden});
 }
 
@@ -71,8 +75,8 @@ void add_latents(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add, 
   const std::uint64_t heads = c.num_heads, rank = c.latent.kv_rank, hidden = c.hidden_size;
   const std::uint64_t keys = c.latent.key_dim, values = c.latent.value_dim, queries = heads * (keys + c.rotary_dim);
   add(TensorRole::kv_a, layer, {c.head_dim, hidden});
-  vector(true, TensorRole::kv_a_norm, layer, rank);
-  vector(c.latent.q_rank > 0, TensorRole::q_a_norm, layer, c.latent.q_rank);
+  vector(true, TensorRole::kv_a_norm, layer, {rank});
+  vector(c.latent.q_rank > 0, TensorRole::q_a_norm, layer, {c.latent.q_rank});
   if (c.latent.q_rank > 0) {
     add(TensorRole::q_a, layer, {c.latent.q_rank, hidden});
     add(TensorRole::q_b, layer, {queries, c.latent.q_rank});
@@ -101,69 +105,105 @@ inline void add_blocks(const std::string& name, std::uint64_t experts, std::uint
   out.push_back(std::move(scales));
 }
 
+template <class Tensors, class Matrix, class Vector>
+void add_attention(const ModelConfig& c, bool gguf, std::uint32_t i, Tensors tensor, Matrix matrix, Vector vector) {
+  const bool whole = c.qk_norm == QkNorm::whole;
+  if (c.latent.kv_rank > 0) {
+    add_latents(c, gguf, i, tensor, vector);
+  } else if (c.fused_qkv) {
+    matrix(TensorRole::qkv, i, c.q_size() + 2 * c.kv_size(), c.hidden_size);
+  } else {
+    matrix(TensorRole::q, i, (c.gated_attention ? 2 : 1) * c.q_size(), c.hidden_size);
+    matrix(TensorRole::k, i, c.kv_size(), c.hidden_size);
+    matrix(TensorRole::v, i, c.kv_size(), c.hidden_size);
+  }
+  matrix(TensorRole::attn_output, i, c.hidden_size, c.attended_size());
+  vector(c.qkv_bias, TensorRole::q_bias, i, {c.q_size()});
+  vector(c.qkv_bias, TensorRole::k_bias, i, {c.kv_size()});
+  vector(c.qkv_bias, TensorRole::v_bias, i, {c.kv_size()});
+  vector(c.output_bias, TensorRole::attn_output_bias, i, {c.hidden_size});
+  vector(c.attention_sinks, TensorRole::sinks, i, {c.num_heads});
+  vector(c.qk_norm != QkNorm::none, TensorRole::q_norm, i, {whole ? c.q_size() : c.head_dim});
+  vector(c.qk_norm != QkNorm::none, TensorRole::k_norm, i, {whole ? c.kv_size() : c.head_dim});
+}
+
+// Convolutions are small, and floats in every file: conv(shape) adds theirs.
+template <class Matrix, class Vector, class Conv>
+void add_state(const ModelConfig& c, bool gguf, std::uint32_t i, Matrix matrix, Vector vector, Conv conv) {
+  const StateShape& state = c.state;
+  matrix(TensorRole::state_input, i, c.state_input_size(), c.hidden_size);
+  matrix(TensorRole::state_output, i, c.hidden_size, c.state_output_size());
+  gguf ? conv({c.conv_channels(), state.conv_taps}) : conv({c.conv_channels(), 1, state.conv_taps});
+  vector(state.input_bias, TensorRole::state_input_bias, i, {c.state_input_size()});
+  vector(state.conv_bias, TensorRole::conv_bias, i, {c.conv_channels()});
+  vector(state.output_bias, TensorRole::state_output_bias, i, {c.hidden_size});
+  if (state.kind == StateKind::short_conv) return;
+  vector(true, TensorRole::step_bias, i, {state.heads});
+  const std::vector<std::uint64_t> by_head = gguf ? std::vector<std::uint64_t>{state.heads, 1} : std::vector<std::uint64_t>{state.heads};
+  vector(true, TensorRole::state_decay, i, by_head);
+  if (state.kind == StateKind::gated_delta) {
+    matrix(TensorRole::state_rates, i, 2 * std::uint64_t{state.heads}, c.hidden_size);
+    vector(true, TensorRole::state_norm, i, {state.head_dim});
+    return;
+  }
+  vector(true, TensorRole::state_skip, i, by_head);
+  const std::uint64_t groups = state.norm_groups, width = c.state_output_size();
+  vector(state.has_norm, TensorRole::state_norm, i,
+         gguf ? std::vector<std::uint64_t>{groups, width / groups} : std::vector<std::uint64_t>{width});
+}
+
 // Every tensor of the decoder, all matrices of one kind; "MXFP4" of a folder are experts alone.
 inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::string_view kind_of_experts) {
   std::vector<Tensor> out;
   const bool has_blocks = !gguf && kind_of_experts == "MXFP4";
   const std::string_view kind = has_blocks ? "BF16" : kind_of_experts;
+  const auto name_of = [&](TensorRole role, std::uint32_t layer, std::uint32_t expert) {
+    return gguf ? gguf_tensor_name(role, layer, c.tensor_names) : hf_tensor_name(role, layer, expert, c.tensor_names);
+  };
   const auto tensor = [&](TensorRole role, std::uint32_t layer, std::vector<std::uint64_t> shape, std::uint32_t expert = 0) {
     if (has_blocks && (role == TensorRole::turned_gate_up || role == TensorRole::turned_down))
       return add_blocks(hf_tensor_name(role, layer), shape[0], shape[1], shape[2], out);
-    const GgmlType type = matrix_type(kind, gguf_tensor_name(role, layer));
-    out.push_back(make_tensor(gguf ? gguf_tensor_name(role, layer) : hf_tensor_name(role, layer, expert), type, std::move(shape)));
+    const GgmlType type = matrix_type(kind, gguf_tensor_name(role, layer, c.tensor_names));
+    out.push_back(make_tensor(name_of(role, layer, expert), type, std::move(shape)));
   };
   const auto matrix = [&](TensorRole role, std::uint32_t layer, std::uint64_t rows, std::uint64_t columns) {
     tensor(role, layer, {rows, columns});
   };
-  const auto plain = [&](TensorRole role, std::uint32_t layer, std::vector<std::uint64_t> shape) {
-    const GgmlType type = gguf ? GgmlType::f32 : type_named(kind);
-    out.push_back(make_tensor(gguf ? gguf_tensor_name(role, layer) : hf_tensor_name(role, layer), type, std::move(shape)));
-  };
-  const auto vector = [&](bool present, TensorRole role, std::uint32_t layer, std::uint64_t size) {
-    if (present) plain(role, layer, {size});
+  const auto vector = [&](bool present, TensorRole role, std::uint32_t layer, std::vector<std::uint64_t> shape) {
+    if (!present) return;
+    out.push_back(make_tensor(name_of(role, layer, 0), gguf ? GgmlType::f32 : type_named(kind), std::move(shape)));
   };
   matrix(TensorRole::token_embedding, 0, c.vocab_size, c.hidden_size);
-  vector(true, TensorRole::output_norm, 0, c.hidden_size);
+  vector(true, TensorRole::output_norm, 0, {c.hidden_size});
   if (!c.tied_embeddings) matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size);
-  const bool whole = c.qk_norm == QkNorm::whole;
   for (std::uint32_t i = 0; i < c.num_layers; ++i) {
-    vector(c.pre_norms, TensorRole::attn_norm, i, c.hidden_size);
-    vector(c.pre_norms, ffn_norm_role(c), i, c.hidden_size);
-    vector(c.post_norms, TensorRole::attn_post_norm, i, c.hidden_size);
-    vector(c.post_norms, TensorRole::ffn_post_norm, i, c.hidden_size);
-    if (c.latent.kv_rank > 0) {
-      add_latents(c, gguf, i, tensor, vector);
-    } else if (c.fused_qkv) {
-      matrix(TensorRole::qkv, i, c.q_size() + 2 * c.kv_size(), c.hidden_size);
-    } else {
-      matrix(TensorRole::q, i, c.q_size(), c.hidden_size);
-      matrix(TensorRole::k, i, c.kv_size(), c.hidden_size);
-      matrix(TensorRole::v, i, c.kv_size(), c.hidden_size);
-    }
-    matrix(TensorRole::attn_output, i, c.hidden_size, c.attended_size());
+    vector(c.pre_norms, TensorRole::attn_norm, i, {c.hidden_size});
+    vector(c.pre_norms, ffn_norm_role(c), i, {c.hidden_size});
+    vector(c.post_norms, TensorRole::attn_post_norm, i, {c.hidden_size});
+    vector(c.post_norms, TensorRole::ffn_post_norm, i, {c.hidden_size});
+    if (c.layer(i).memory != LayerMemory::attention)
+      add_state(c, gguf, i, matrix, vector, [&](std::vector<std::uint64_t> shape) {
+        out.push_back(make_tensor(name_of(TensorRole::conv, i, 0), gguf ? GgmlType::f32 : type_named(kind), std::move(shape)));
+      });
+    const bool attends = c.layer(i).memory != LayerMemory::state;
+    if (attends) add_attention(c, gguf, i, tensor, matrix, vector);
     if (c.layer(i).num_experts > 0) {
       add_experts(c, gguf, i, tensor);
-      if (c.expert_bias) add_expert_biases(c, gguf, i, plain);
-      if (c.expert_choice_bias)
-        out.push_back(make_tensor(gguf ? gguf_tensor_name(TensorRole::choice_bias, i) : hf_tensor_name(TensorRole::choice_bias, i),
-                                  GgmlType::f32, {c.num_experts}));
-    } else if (c.fused_gate_up) {
+      if (c.expert_bias)
+        add_expert_biases(c, gguf, i, [&](TensorRole role, std::uint32_t layer, std::vector<std::uint64_t> shape) {
+          vector(true, role, layer, std::move(shape));
+        });
+      if (c.expert_choice_bias) out.push_back(make_tensor(name_of(TensorRole::choice_bias, i, 0), GgmlType::f32, {c.num_experts}));
+    } else if (c.fused_gate_up && !(gguf && c.tensor_names == TensorNames::granite_hybrid)) {
       matrix(TensorRole::gate_up, i, 2 * c.intermediate_size, c.hidden_size);
     } else {
       matrix(TensorRole::gate, i, c.intermediate_size, c.hidden_size);
       matrix(TensorRole::up, i, c.intermediate_size, c.hidden_size);
     }
     if (c.layer(i).num_experts == 0) matrix(TensorRole::down, i, c.hidden_size, c.intermediate_size);
-    vector(c.qkv_bias, TensorRole::q_bias, i, c.q_size());
-    vector(c.qkv_bias, TensorRole::k_bias, i, c.kv_size());
-    vector(c.qkv_bias, TensorRole::v_bias, i, c.kv_size());
-    vector(c.output_bias, TensorRole::attn_output_bias, i, c.hidden_size);
-    vector(c.mlp_bias, TensorRole::gate_bias, i, c.intermediate_size);
-    vector(c.mlp_bias, TensorRole::up_bias, i, c.intermediate_size);
-    vector(c.mlp_bias, TensorRole::down_bias, i, c.hidden_size);
-    vector(c.attention_sinks, TensorRole::sinks, i, c.num_heads);
-    vector(c.qk_norm != QkNorm::none, TensorRole::q_norm, i, whole ? c.q_size() : c.head_dim);
-    vector(c.qk_norm != QkNorm::none, TensorRole::k_norm, i, whole ? c.kv_size() : c.head_dim);
+    vector(c.mlp_bias, TensorRole::gate_bias, i, {c.intermediate_size});
+    vector(c.mlp_bias, TensorRole::up_bias, i, {c.intermediate_size});
+    vector(c.mlp_bias, TensorRole::down_bias, i, {c.hidden_size});
   }
   if (gguf && c.rope_scaling == RopeScaling::longrope) {
     out.push_back(factor_tensor(TensorRole::rope_short_factors, c.rope_short_factors));
@@ -199,6 +239,13 @@ class GgufHeader {
     append(bytes_, std::uint32_t{7});
     append(bytes_, std::uint64_t{values.size()});
     for (const bool value : values) append(bytes_, value);
+  }
+
+  void add(const std::string& key, const std::vector<std::uint32_t>& values) {
+    add_key(key, 9);
+    append(bytes_, std::uint32_t{4});
+    append(bytes_, std::uint64_t{values.size()});
+    for (const std::uint32_t value : values) append(bytes_, value);
   }
 
   [[nodiscard]] std::string file(const std::vector<Tensor>& tensors) const {
@@ -261,6 +308,8 @@ inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = fa
   if (architecture == "gpt_oss") architecture = "gpt-oss";
   if (architecture.starts_with("deepseek")) architecture = "deepseek2";
   std::erase(architecture, '_');
+  if (architecture == "granitemoehybrid" || architecture == "bamba") architecture = "granitehybrid";
+  if (architecture == "falconh1") architecture = "falcon-h1";
   const std::string prefix = architecture + ".";
   header.add("general.architecture", architecture);
   header.add("general.name", "tiny " + c.architecture);
@@ -269,7 +318,22 @@ inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = fa
   header.add(prefix + "embedding_length", c.hidden_size);
   header.add(prefix + "feed_forward_length", c.intermediate_size);
   header.add(prefix + "attention.head_count", c.num_heads);
-  header.add(prefix + "attention.head_count_kv", c.num_kv_heads);
+  if (std::ranges::find(c.layer_memories, LayerMemory::state) == c.layer_memories.end()) {
+    header.add(prefix + "attention.head_count_kv", c.num_kv_heads);
+  } else {
+    std::vector<std::uint32_t> heads;
+    for (const LayerMemory memory : c.layer_memories) heads.push_back(memory == LayerMemory::state ? 0 : c.num_kv_heads);
+    header.add(prefix + "attention.head_count_kv", heads);
+  }
+  if (c.state.kind == StateKind::short_conv) header.add(prefix + "shortconv.l_cache", c.state.conv_taps);
+  if (c.state.kind == StateKind::mamba2) {
+    header.add(prefix + "ssm.conv_kernel", c.state.conv_taps);
+    header.add(prefix + "ssm.inner_size", c.state_output_size());
+    header.add(prefix + "ssm.state_size", c.state.size);
+    header.add(prefix + "ssm.time_step_rank", c.state.heads);
+    header.add(prefix + "ssm.group_count", c.state.groups);
+    header.add(prefix + "rope.scaling.finetuned", c.still_layer_interval != 1);
+  }
   const LatentShape& latent = c.latent;
   header.add(prefix + "attention.key_length", latents_are_joined ? latent.key_dim + c.rotary_dim : c.head_dim);
   header.add(prefix + "attention.value_length", latents_are_joined ? latent.value_dim : latent.kv_rank > 0 ? latent.kv_rank : c.head_dim);
@@ -365,7 +429,6 @@ inline ModelConfig small_mixture(const std::string& architecture) {
   c.experts_per_token = 3;
   c.expert_size = 96;
   c.shared_expert_size = architecture == "qwen2_moe" ? 160 : 0;
-  c.shared_expert_is_weighed = architecture == "qwen2_moe";
   c.qkv_bias = architecture == "qwen2_moe";
   c.qk_norm = architecture == "qwen3_moe" ? QkNorm::per_head : architecture == "olmoe" ? QkNorm::whole : QkNorm::none;
   c.normalize_experts = architecture == "qwen3_moe";
@@ -400,11 +463,81 @@ inline ModelConfig small_deepseek(const std::string& architecture) {
   c.num_experts = 8;
   c.shared_expert_size = 160;
   c.expert_tensors = ExpertTensors::apart_shared;
+  c.weighs_shared_expert = false;
   c.expert_choice_bias = c.normalize_experts = is_v3;
   c.expert_scoring = is_v3 ? ExpertScoring::sigmoid : ExpertScoring::softmax;
   c.expert_scale = is_v3 ? 2.5F : 1.0F;
   c.num_expert_groups = is_v3 ? 4 : 0;
   c.groups_per_token = is_v3 ? 2 : 0;
+  return c;
+}
+
+// Short convolutions and attention in turns.
+inline ModelConfig small_lfm2() {
+  ModelConfig c = small_llama();
+  c.architecture = "lfm2";
+  c.tensor_names = TensorNames::lfm2;
+  c.num_layers = 4;
+  c.qk_norm = QkNorm::per_head;
+  c.tied_embeddings = true;
+  c.rope_theta = 1000000.0;
+  c.layer_memories = {LayerMemory::state, LayerMemory::attention, LayerMemory::state, LayerMemory::state};
+  c.state = {.kind = StateKind::short_conv, .conv_taps = 3};
+  return c;
+}
+
+// Mamba-2 layers and attention in turns, or side by side ("falcon_h1"), with experts ("granitemoehybrid") or without.
+inline ModelConfig small_mamba(const std::string& architecture) {
+  ModelConfig c = small_llama();
+  c.architecture = architecture;
+  c.num_layers = 4;
+  c.layer_memories = {LayerMemory::state, LayerMemory::attention, LayerMemory::state, LayerMemory::state};
+  c.state = {.kind = StateKind::mamba2,
+             .conv_taps = 4,
+             .conv_bias = true,
+             .heads = 4,
+             .head_dim = 32,
+             .groups = 2,
+             .size = 24,
+             .has_norm = true,
+             .norm_groups = 2};
+  c.tensor_names = TensorNames::granite_hybrid;
+  if (architecture == "falcon_h1") {
+    c.tensor_names = TensorNames::bamba;
+    c.layer_memories.assign(4, LayerMemory::both);
+  } else {
+    c.still_layer_interval = 1;
+    c.num_experts = 5;
+    c.experts_per_token = 2;
+    c.expert_size = 96;
+    c.shared_expert_size = 160;
+    c.weighs_shared_expert = false;
+    c.normalize_experts = true;
+  }
+  return c;
+}
+
+// Gated delta rules and gated attention in turns, and experts with a shared one; as a folder alone.
+inline ModelConfig small_qwen3_next() {
+  ModelConfig c = small_mixture("qwen2_moe");
+  c.architecture = "qwen3_next";
+  c.tensor_names = TensorNames::qwen3_next;
+  c.qkv_bias = false;
+  c.qk_norm = QkNorm::per_head;
+  c.normalize_experts = true;
+  c.norm_offset = 1.0F;
+  c.gated_attention = true;
+  c.rotary_dim = 16;
+  c.num_layers = 4;
+  c.layer_memories = {LayerMemory::state, LayerMemory::state, LayerMemory::attention, LayerMemory::state};
+  c.state = {.kind = StateKind::gated_delta,
+             .conv_taps = 4,
+             .heads = 4,
+             .head_dim = 16,
+             .groups = 2,
+             .size = 8,
+             .decay_as_log = true,
+             .has_norm = true};
   return c;
 }
 

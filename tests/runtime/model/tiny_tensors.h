@@ -59,7 +59,7 @@ inline bool is_routing(std::string_view name) {
 
 // Routers' and sinks' values are large, so that hardly two experts are as good.
 inline int exponent_of(std::string_view name) {
-  if (is_routing(name) || name.ends_with("self_attn.sinks") || name.ends_with("attn_sinks.weight")) return 1;
+  if (is_routing(name) || name.ends_with("self_attn.sinks") || name.ends_with("attn_sinks.weight") || name.ends_with("ssm_a")) return 1;
   for (const char* end : {"token_embd.weight", "embed_tokens.weight"})
     if (name.ends_with(end)) return 0;
   return -3;
@@ -74,6 +74,7 @@ inline std::string float_bytes(const std::string& name, GgmlType type, std::uint
     const std::uint64_t word = random.next();
     const auto steps = static_cast<std::int64_t>(word >> (64 - bits)) - (std::int64_t{1} << (bits - 1));
     float value = std::ldexp(static_cast<float>(steps), exponent - bits + 1);
+    if (name.ends_with("ssm_a")) value = -(std::fabs(value) + 0x1p-10F);  // states decay
     if (name.ends_with("norm.weight")) value = 1.0F + static_cast<float>(static_cast<std::int64_t>(word >> 59) - 16) / 64.0F;
     if (type == GgmlType::f32) append(out, value);
     if (type == GgmlType::f16) append(out, f16_bits(value));

@@ -13,6 +13,10 @@ void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
   silu_mul_impl(gate, up, out, n);
 }
 
+void sigmoid_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
+  sigmoid_mul_impl(gate, up, out, n);
+}
+
 void gelu_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
   gelu_mul_impl(gate, up, out, n);
 }

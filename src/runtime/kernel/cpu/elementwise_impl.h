@@ -46,6 +46,13 @@ void silu_mul_impl(const float* gate, const float* up, float* out, std::uint32_t
   });
 }
 
+void sigmoid_mul_impl(const float* gate, const float* up, float* out, std::uint32_t n) {
+  for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) {
+    const Vec e = exp_polynomial(load_some(gate + i, valid) * Vec::set(-1.0F));
+    store_some(load_some(up + i, valid) / (Vec::set(1.0F) + e), out + i, valid);
+  });
+}
+
 void gelu_mul_impl(const float* gate, const float* up, float* out, std::uint32_t n) {
   for_each_vec(n, [&](std::uint32_t i, std::uint32_t valid) {
     const Vec g = load_some(gate + i, valid);

@@ -32,7 +32,7 @@ Vec finite_or_nan(Vec x) {
   return Vec::fma(x, Vec::zero(), x);
 }
 
-Vec soft_capped(Vec x, Vec cap) {
+[[maybe_unused]] Vec soft_capped(Vec x, Vec cap) {
   return cap * tanh_polynomial(finite_or_nan(x) / cap);
 }
 

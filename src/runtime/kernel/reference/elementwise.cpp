@@ -18,6 +18,10 @@ void silu_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
   for (std::uint32_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0F + exp_polynomial(-gate[i])) * up[i];
 }
 
+void sigmoid_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
+  for (std::uint32_t i = 0; i < n; ++i) out[i] = up[i] / (1.0F + exp_polynomial(-gate[i]));
+}
+
 void gelu_mul(const float* gate, const float* up, float* out, std::uint32_t n) {
   for (std::uint32_t i = 0; i < n; ++i) {
     const float inner = gate[i] * std::fma(gate[i] * gate[i], gelu_constants::kCubic, gelu_constants::kLinear);

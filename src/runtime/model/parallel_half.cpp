@@ -1,0 +1,63 @@
+// Attention and a layer with a state side by side, of one input: what both make of it is scaled and added up. Called by the decoder within
+// a pass, on the thread that leads it.
+#include <utility>
+
+#include "runtime/model/layer.h"
+
+namespace quire {
+namespace {
+
+class ParallelHalf final : public AttentionHalf {
+ public:
+  ParallelHalf(const LayerConfig& config, const LayerWeights& weights, std::unique_ptr<const AttentionHalf> attention,
+               std::unique_ptr<const AttentionHalf> recurrence)
+      : config_(config), weights_(weights), attention_(std::move(attention)), recurrence_(std::move(recurrence)) {}
+
+  void write_kv(Pass& pass, const LayerCache& cache) const override {
+    attention_->write_kv(pass, cache);
+    recurrence_->write_kv(pass, cache);
+  }
+
+  void mix(Pass& pass, const LayerCache& cache, float* out) const override {
+    attention_->mix(pass, cache, out);
+    recurrence_->mix(pass, cache, pass.workspace.beside);
+    const std::uint32_t width = config_.hidden_size;
+    pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
+      for (std::uint32_t row = begin; row < end; ++row) {
+        float* sum = out + std::size_t{row} * width;
+        float* other = pass.workspace.beside + std::size_t{row} * width;
+        add_bias(pass.kernels, sum, weights_.attn_output.bias);
+        add_bias(pass.kernels, other, weights_.state_output.bias);
+        pass.kernels.scale(sum, config_.attention_output_scale, width);
+        pass.kernels.scale(other, config_.state.output_scale, width);
+        pass.kernels.add(sum, other, width);
+      }
+    });
+  }
+
+  void attend(Pass& pass, const LayerCache& cache) const override {
+    mix(pass, cache, pass.workspace.input);
+    pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
+      pass.add_to_stream({}, weights_.attn_post_norm, &weights_.ffn_norm, begin, end);
+    });
+  }
+
+ private:
+  void add_bias(const Kernels& kernels, float* x, const std::vector<float>& bias) const {
+    if (!bias.empty()) kernels.add(x, bias.data(), config_.hidden_size);
+  }
+
+  LayerConfig config_;
+  const LayerWeights& weights_;
+  std::unique_ptr<const AttentionHalf> attention_, recurrence_;
+};
+
+}  // namespace
+
+std::unique_ptr<const AttentionHalf> make_parallel(const LayerConfig& config, const LayerWeights& weights,
+                                                   std::unique_ptr<const AttentionHalf> attention,
+                                                   std::unique_ptr<const AttentionHalf> recurrence) {
+  return std::make_unique<ParallelHalf>(config, weights, std::move(attention), std::move(recurrence));
+}
+
+}  // namespace quire
