@@ -71,8 +71,10 @@ Result<Blocks> plan_blocks(const ModelInfo& model, const EngineOptions& options)
     if (cache.mamba_cache_mode.value_or(MambaCacheMode::none) == MambaCacheMode::none) return blocks;
     return refuse("keeps states for later requests, and prefix caching is off", "turn it on, or leave mamba_cache_mode out");
   }
-  const bool is_small = factor == 1 || !check_chunks(options, blocks.block_size);
-  blocks.states = cache.mamba_cache_mode.value_or(is_small ? MambaCacheMode::all : MambaCacheMode::align);
+  // A chunk of a whole block must find room beside a token of everybody else.
+  const bool has_room = std::uint64_t{blocks.block_size} + options.scheduler.max_num_seqs <= options.scheduler.max_num_batched_tokens;
+  const bool aligns = factor > 1 && has_room && check_chunks(options, blocks.block_size).has_value();
+  blocks.states = cache.mamba_cache_mode.value_or(aligns ? MambaCacheMode::align : MambaCacheMode::all);
   if (blocks.states == MambaCacheMode::none)
     return refuse("is none, and prefix caching is on", "turn prefix caching off, or leave mamba_cache_mode out");
   if (blocks.states == MambaCacheMode::align)

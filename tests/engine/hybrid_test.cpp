@@ -83,6 +83,11 @@ TEST(HybridPlan, AModeThatCannotBeIsRefused) {
   EXPECT_EQ(field_of(model_with_states(5000), options), "long_prefill_token_threshold");
   options.cache.mamba_cache_mode.reset();
   EXPECT_EQ(plan_kv(model_with_states(5000), options)->states, MambaCacheMode::all) << "chunks of less than a block";
+  options.scheduler.long_prefill_token_threshold = 0;
+  options.scheduler.max_num_seqs = 1728;
+  EXPECT_EQ(plan_kv(model_with_states(5000), options)->states, MambaCacheMode::align);
+  options.scheduler.max_num_seqs = 1729;
+  EXPECT_EQ(plan_kv(model_with_states(5000), options)->states, MambaCacheMode::all) << "a block of 320 tokens beside them is too much";
   options = {};
   options.cache.mamba_cache_mode = MambaCacheMode::all;
   ModelInfo attends = model_with_states(1);
