@@ -6,11 +6,18 @@
 The points are facts of the file format (ggml-common.h of ggml); they are taken from the package gguf (0.19.0), and written here as the
 numbers of their coordinates' values, the first coordinate in the lowest bits.
 """
+
 import numpy as np
 from gguf import quants
 
-GRIDS = [("IQ2_XXS", "kIq2XxsGrid"), ("IQ2_XS", "kIq2XsGrid"), ("IQ2_S", "kIq2SGrid"), ("IQ3_XXS", "kIq3XxsGrid"), ("IQ3_S", "kIq3SGrid"),
-         ("IQ1_S", "kIq1Grid")]
+GRIDS = [
+    ("IQ2_XXS", "kIq2XxsGrid"),
+    ("IQ2_XS", "kIq2XsGrid"),
+    ("IQ2_S", "kIq2SGrid"),
+    ("IQ3_XXS", "kIq3XxsGrid"),
+    ("IQ3_S", "kIq3SGrid"),
+    ("IQ1_S", "kIq1Grid"),
+]
 
 
 def main():

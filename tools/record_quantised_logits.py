@@ -9,6 +9,7 @@ and so does tests/runtime/model/tiny_quantised.h. They become floats here by the
 (zero points less 1, taken off in whole words), AutoAWQ, the package compressed-tensors, DeepSeek's fp8_cast_bf16.py, and
 transformers.integrations.mxfp4. Scales are widened to f32 first: quire rounds each weight once.
 """
+
 import json
 
 import numpy as np
@@ -26,21 +27,51 @@ from record_logits import NUM_TOKENS, SHAPE, VOCAB, draw
 LLAMA = dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, rms_norm_eps=1e-5)
 MODELS = {
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM, LLAMA),
-    "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM,
-              dict(num_attention_heads=8, num_key_value_heads=2, tie_word_embeddings=True, rope_theta=1000000.0)),
-    "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM,
-              dict(num_attention_heads=4, num_key_value_heads=2, head_dim=128, tie_word_embeddings=False, rope_theta=1000000.0)),
+    "qwen2": (
+        transformers.Qwen2Config,
+        transformers.Qwen2ForCausalLM,
+        dict(num_attention_heads=8, num_key_value_heads=2, tie_word_embeddings=True, rope_theta=1000000.0),
+    ),
+    "qwen3": (
+        transformers.Qwen3Config,
+        transformers.Qwen3ForCausalLM,
+        dict(num_attention_heads=4, num_key_value_heads=2, head_dim=128, tie_word_embeddings=False, rope_theta=1000000.0),
+    ),
     # 320 is no multiple of 128
-    "qwen3_320": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM,
-                  dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64, intermediate_size=320, tie_word_embeddings=False)),
-    "phi3": (transformers.Phi3Config, transformers.Phi3ForCausalLM,
-             dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, pad_token_id=0)),
-    "qwen3_moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM,
-                  dict(intermediate_size=256, moe_intermediate_size=128, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True,
-                       num_attention_heads=4, num_key_value_heads=2, head_dim=64, tie_word_embeddings=False)),
+    "qwen3_320": (
+        transformers.Qwen3Config,
+        transformers.Qwen3ForCausalLM,
+        dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64, intermediate_size=320, tie_word_embeddings=False),
+    ),
+    "phi3": (
+        transformers.Phi3Config,
+        transformers.Phi3ForCausalLM,
+        dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, pad_token_id=0),
+    ),
+    "qwen3_moe": (
+        transformers.Qwen3MoeConfig,
+        transformers.Qwen3MoeForCausalLM,
+        dict(
+            intermediate_size=256,
+            moe_intermediate_size=128,
+            num_experts=4,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=64,
+            tie_word_embeddings=False,
+        ),
+    ),
 }
-KEPT = record_logits.KEEP + ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step",
-                             "mlp_only_layers")
+KEPT = record_logits.KEEP + (
+    "num_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "norm_topk_prob",
+    "decoder_sparse_step",
+    "mlp_only_layers",
+)
 SCALE_BITS = {"F32": (23, 127, np.uint32), "BF16": (7, 127, np.uint16), "F16": (10, 15, np.uint16)}
 ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # of AWQ: half-byte i of a word is column ORDER[i] of eight
 
@@ -62,25 +93,39 @@ def gptq(bits, group, sym=True, v2=False, order=None, scale="F16"):
     rows = "1/1" if group == -1 else f"c/{group}"
     middle = int(("7" if bits == 4 else "7f") * per_word, 16)
     zeros = dict(kind="constant", word=middle) if sym else dict(kind="words")
-    tensors = [part("qweight", "words", "I32", [f"c/{per_word}", "r/1"]),
-               part("qzeros", dtype="I32", shape=[rows, f"r/{per_word}"], **zeros),
-               scales("scales", scale, [rows, "r/1"], -3 - bits - (0 if sym else 1))]
+    tensors = [
+        part("qweight", "words", "I32", [f"c/{per_word}", "r/1"]),
+        part("qzeros", dtype="I32", shape=[rows, f"r/{per_word}"], **zeros),
+        scales("scales", scale, [rows, "r/1"], -3 - bits - (0 if sym else 1)),
+    ]
     if order is not None:
         tensors.append(part("g_idx", "groups", "I32", ["c/1"], group=group, shared=order == "shared"))
     return config, tensors
 
 
 def awq(group):
-    return (dict(quant_method="awq", bits=4, group_size=group, version="gemm", zero_point=True),
-            [part("qweight", "words", "I32", ["c/1", "r/8"]), part("qzeros", "words", "I32", [f"c/{group}", "r/8"]),
-             scales("scales", "F16", [f"c/{group}", "r/1"], -8)])
+    return (
+        dict(quant_method="awq", bits=4, group_size=group, version="gemm", zero_point=True),
+        [
+            part("qweight", "words", "I32", ["c/1", "r/8"]),
+            part("qzeros", "words", "I32", [f"c/{group}", "r/8"]),
+            scales("scales", "F16", [f"c/{group}", "r/1"], -8),
+        ],
+    )
 
 
 def compressed(form, weights, tensors, **more):
     weights = dict(num_bits=4, type="int", symmetric=True, dynamic=False) | weights
     group = dict(targets=["Linear"], weights=weights, input_activations=more.pop("inputs", None), output_activations=None)
-    config = dict(quant_method="compressed-tensors", format=form, quantization_status="compressed", ignore=["lm_head"],
-                  config_groups=dict(group_0=group), kv_cache_scheme=None, **more)
+    config = dict(
+        quant_method="compressed-tensors",
+        format=form,
+        quantization_status="compressed",
+        ignore=["lm_head"],
+        config_groups=dict(group_0=group),
+        kv_cache_scheme=None,
+        **more,
+    )
     return config, tensors
 
 
@@ -88,8 +133,11 @@ def packed(bits, group, scale, zeros=None, order=None):
     per_word = 32 // bits
     groups = "1/1" if group is None else f"c/{group}"
     weights = dict(num_bits=bits, symmetric=zeros is None, strategy="channel" if group is None else "group", group_size=group)
-    tensors = [part("weight_packed", "words", "I32", ["r/1", f"c/{per_word}"]), scales("weight_scale", scale, ["r/1", groups], -3 - bits),
-               part("weight_shape", "shape", "I64", ["2/1"])]
+    tensors = [
+        part("weight_packed", "words", "I32", ["r/1", f"c/{per_word}"]),
+        scales("weight_scale", scale, ["r/1", groups], -3 - bits),
+        part("weight_shape", "shape", "I64", ["2/1"]),
+    ]
     if zeros == "I32":
         tensors.append(part("weight_zero_point", "words", "I32", [f"r/{per_word}", groups]))
     if zeros == "I8":
@@ -102,14 +150,19 @@ def packed(bits, group, scale, zeros=None, order=None):
 
 def whole(kind, dtype, scale_shape, strategy, scale, exponent, end="weight_scale"):
     inputs = dict(num_bits=8, type="int" if dtype == "I8" else "float", symmetric=True, strategy="token", dynamic=True)
-    return compressed("int-quantized" if dtype == "I8" else "float-quantized",
-                      dict(num_bits=8, type="int" if dtype == "I8" else "float", strategy=strategy),
-                      [part("weight", kind, dtype, ["r/1", "c/1"]), scales(end, scale, scale_shape, exponent)], inputs=inputs)
+    return compressed(
+        "int-quantized" if dtype == "I8" else "float-quantized",
+        dict(num_bits=8, type="int" if dtype == "I8" else "float", strategy=strategy),
+        [part("weight", kind, dtype, ["r/1", "c/1"]), scales(end, scale, scale_shape, exponent)],
+        inputs=inputs,
+    )
 
 
 def fp8_blocks(scale):
-    return (dict(quant_method="fp8", activation_scheme="dynamic", weight_block_size=[128, 128], modules_to_not_convert=["lm_head"]),
-            [part("weight", "e4m3", "F8_E4M3", ["r/1", "c/1"]), scales("weight_scale_inv", scale, ["r/128", "c/128"], -12)])
+    return (
+        dict(quant_method="fp8", activation_scheme="dynamic", weight_block_size=[128, 128], modules_to_not_convert=["lm_head"]),
+        [part("weight", "e4m3", "F8_E4M3", ["r/1", "c/1"]), scales("weight_scale_inv", scale, ["r/128", "c/128"], -12)],
+    )
 
 
 def fp4(form, scale):
@@ -234,8 +287,7 @@ def by_rows(config, parts, rows, columns):
     scale = torch.from_numpy(parts["weight_scale"])
     if weights["type"] == "float" and weights["group_size"] == 16:
         codes = unpack_fp4_from_uint8(torch.from_numpy(parts["weight_packed"]), rows, columns, dtype=torch.float32)
-        return dequantize(codes, scale.view(torch.float8_e4m3fn), dtype=torch.float32,
-                          global_scale=torch.from_numpy(parts["weight_global_scale"]))
+        return dequantize(codes, scale.view(torch.float8_e4m3fn), dtype=torch.float32, global_scale=torch.from_numpy(parts["weight_global_scale"]))
     if weights["type"] == "float":
         blocks = torch.from_numpy(parts["weight_packed"]).reshape(1, rows, columns // 32, 16)
         return convert_moe_packed_tensors(blocks, scale[None], dtype=torch.float32).reshape(columns, rows).T
@@ -253,7 +305,7 @@ def by_rows(config, parts, rows, columns):
 
 
 def fp8_cast_bf16(weight, scale):
-    wide = np.repeat(np.repeat(scale, 128, axis=0), 128, axis=1)[:weight.shape[0], :weight.shape[1]]
+    wide = np.repeat(np.repeat(scale, 128, axis=0), 128, axis=1)[: weight.shape[0], : weight.shape[1]]
     return (torch.from_numpy(weight).view(torch.float8_e4m3fn).float() * torch.from_numpy(wide)).bfloat16()
 
 
