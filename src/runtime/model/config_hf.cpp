@@ -352,6 +352,8 @@ void read_deepseek(const JsonRef& json, Fields& fields, ModelConfig& config) {
     const double all = rope.get_optional<double>("mscale_all_dim").value_or(0.0);
     if (all != 0.0) config.attention_scale *= static_cast<float>(std::pow(yarn_scale(config.rope_factor, all), 2));
   }
+  if (fields.get_or<bool>("attention_bias", false))
+    refuse(fields, "attention_bias", "biases of latent attention are not implemented", "use a model without");
   config.num_draft_layers = fields.get_optional<std::uint32_t>("num_nextn_predict_layers").value_or(0);
   read_deepseek_experts(fields, config);
 }
@@ -378,6 +380,7 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
                 "use a model of text alone (\"gemma3_text\") or a GGUF file");
   }
   if (config.architecture == "gemma3_text") config.architecture = "gemma3";
+  if (config.architecture == "kimi_k2") config.architecture = "deepseek_v3";
   const auto* known = std::ranges::find(kArchitectures, config.architecture, &Architecture::name);
   if (known == kArchitectures.end()) {
     return fail(ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),

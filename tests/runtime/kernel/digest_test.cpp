@@ -181,11 +181,74 @@ void add_attention(const Kernels& kernels, Digests& digests) {
   }
 }
 
+// What layers with states compute, over rows that go on from a state.
+void add_states(const Kernels& kernels, Digests& digests) {
+  for (const std::uint32_t rows : {1U, 13U}) {
+    Random random(rows);
+    const std::string size = " rows=" + std::to_string(rows);
+    const std::vector<float> x = uniform(random, std::size_t{rows} * 48, 2.0F), weights = uniform(random, std::size_t{4} * 48, 1.0F);
+    std::vector<float> out(x.size()), state = uniform(random, std::size_t{3} * 48, 2.0F);
+    kernels.causal_conv({.x = x.data(),
+                         .x_stride = 48,
+                         .out = out.data(),
+                         .out_stride = 48,
+                         .weights = weights.data(),
+                         .bias = weights.data(),
+                         .before = state.data(),
+                         .after = state.data(),
+                         .channels = 48,
+                         .rows = rows,
+                         .taps = 4,
+                         .silu = true},
+                        0, 48);
+    digests["causal_conv" + size] = digest_of(out) + digest_of(state);
+    const std::vector<float> lanes = uniform(random, std::size_t{rows} * kScanLanes, 2.0F),
+                             b = uniform(random, std::size_t{rows} * 24, 1.0F), c = uniform(random, std::size_t{rows} * 24, 1.0F),
+                             rates = uniform(random, rows, 0.9F);
+    std::vector<float> decays = uniform(random, rows, 0.4F), y(lanes.size());
+    for (float& decay : decays) decay += 0.5F;
+    state = uniform(random, std::size_t{24} * kScanLanes, 1.0F);
+    kernels.selective_scan({.x = lanes.data(),
+                            .y = y.data(),
+                            .stride = kScanLanes,
+                            .b = b.data(),
+                            .c = c.data(),
+                            .group_stride = 24,
+                            .steps = rates.data(),
+                            .decays = decays.data(),
+                            .step_stride = 1,
+                            .decay_stride = 1,
+                            .before = state.data(),
+                            .after = state.data(),
+                            .skip = 0.7F,
+                            .size = 24,
+                            .rows = rows});
+    digests["selective_scan" + size] = digest_of(y) + digest_of(state);
+    kernels.delta_rule({.v = lanes.data(),
+                        .y = y.data(),
+                        .stride = kScanLanes,
+                        .queries = b.data(),
+                        .keys = c.data(),
+                        .group_stride = 24,
+                        .decays = decays.data(),
+                        .rates = rates.data(),
+                        .rate_stride = 1,
+                        .before = state.data(),
+                        .after = state.data(),
+                        .size = 24,
+                        .rows = rows});
+    digests["delta_rule" + size] = digest_of(y) + digest_of(state);
+    kernels.sigmoid_mul(x.data(), x.data() + 1, out.data(), 40);
+    digests["sigmoid_mul" + size] = digest_of(out);
+  }
+}
+
 Digests digests_of(const Kernels& kernels) {
   Digests digests;
   add_elementwise(kernels, digests);
   add_products(kernels, digests);
   add_attention(kernels, digests);
+  add_states(kernels, digests);
   return digests;
 }
 

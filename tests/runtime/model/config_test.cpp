@@ -318,6 +318,43 @@ TEST(ModelConfig, GptOssIsThatOfTransformers) {
   EXPECT_EQ(from_json(json_of("gpt_oss", experts + rope + R"(, "swiglu_limit": 0)")).error().field, "swiglu_limit");
 }
 
+TEST(ModelConfig, DeepSeekIsThatOfTransformers) {
+  const std::string latents =
+      R"(, "kv_lora_rank": 32, "q_lora_rank": null, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 8)";
+  const std::string experts = R"(, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 2,
+                                  "num_hidden_layers": 3, "first_k_dense_replace": 1)";
+  const auto v2 = from_json(json_of("deepseek_v2", latents + experts));
+  ASSERT_TRUE(v2) << v2.error().to_string();
+  EXPECT_EQ(v2->head_dim, 48U);
+  EXPECT_EQ(v2->num_kv_heads, 1U);
+  EXPECT_EQ(v2->attended_size(), v2->num_heads * 8);
+  EXPECT_EQ(v2->dense_layers, (std::vector{true, false, false}));
+  EXPECT_EQ(v2->shared_expert_size, 64U);
+  EXPECT_EQ(v2->rope_style, RopeStyle::interleaved);
+  EXPECT_FLOAT_EQ(v2->attention_scale, 1.0F / std::sqrt(40.0F));
+  EXPECT_FALSE(v2->weighs_shared_expert || v2->expert_choice_bias || v2->num_expert_groups != 0);
+  const std::string yarn = R"(, "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 1.0,
+                               "mscale_all_dim": 1.0})";
+  for (const char* type : {"deepseek_v3", "kimi_k2"}) {
+    const auto v3 =
+        from_json(json_of(type, latents + experts + yarn + R"(, "n_group": 4, "topk_group": 2, "num_nextn_predict_layers": 1)"));
+    ASSERT_TRUE(v3) << v3.error().to_string();
+    EXPECT_EQ(v3->expert_scoring, ExpertScoring::sigmoid);
+    EXPECT_TRUE(v3->expert_choice_bias && v3->normalize_experts);
+    EXPECT_EQ(v3->num_draft_layers, 1U);
+    EXPECT_FLOAT_EQ(v3->rope_attention_factor, 1.0F);
+    const float grown = 0.1F * std::log(40.0F) + 1.0F;
+    EXPECT_FLOAT_EQ(v3->attention_scale, grown * grown / std::sqrt(40.0F));
+  }
+  const auto refused = [&](const std::string& more) { return from_json(json_of("deepseek_v3", latents + experts + more)).error().field; };
+  EXPECT_EQ(refused(R"(, "topk_method": "greedy")"), "config.json: topk_method");
+  EXPECT_EQ(refused(R"(, "scoring_func": "softmax")"), "config.json: scoring_func");
+  EXPECT_EQ(refused(R"(, "n_group": 3)"), "n_group");
+  EXPECT_EQ(refused(R"(, "moe_layer_freq": 2)"), "config.json: moe_layer_freq");
+  EXPECT_EQ(refused(R"(, "attention_bias": true)"), "config.json: attention_bias");
+  EXPECT_EQ(refused(R"(, "v_head_dim": 0)"), "v_head_dim");
+}
+
 using Memories = std::vector<LayerMemory>;
 constexpr auto kAttends = LayerMemory::attention, kKeepsState = LayerMemory::state;
 
