@@ -194,6 +194,7 @@ CASES = [
     ("packed4_asym_32", "INT4", "qwen2", packed(4, 32, "F16", zeros="I32"), ()),
     ("packed4_zeros_64", "INT4", "llama", packed(4, 64, "BF16", zeros="I8"), ()),
     ("packed4_order", "INT4", "qwen3", packed(4, 32, "BF16", order="shared"), ()),
+    ("packed4_fused", "INT4", "phi3", packed(4, 32, "BF16", zeros="I32"), ()),
     ("packed8_64", "INT8", "qwen3", packed(8, 64, "BF16"), ()),
     ("w8a8_row", "INT8", "llama", whole("bytes", "I8", ["r/1", "1/1"], "channel", "BF16", -10), ()),
     ("w8a8_tensor", "INT8", "qwen2", whole("bytes", "I8", ["1/1"], "tensor", "F32", -10), ()),
@@ -202,6 +203,8 @@ CASES = [
     ("fp8_tensor", "FP8", "llama", whole("e4m3", "F8_E4M3", ["1/1"], "tensor", "F32", -12), ()),
     ("fp8_row", "FP8", "qwen2", whole("e4m3", "F8_E4M3", ["r/1", "1/1"], "channel", "BF16", -12), ()),
     ("fp8_blocks", "FP8", "qwen3_320", fp8_blocks("F32"), ()),
+    ("fp8_fused", "FP8", "phi3", fp8_blocks("F32"), ()),
+    ("fp8_tensor_fused", "FP8", "phi3", whole("e4m3", "F8_E4M3", ["1/1"], "tensor", "F32", -12), ()),
     ("fp8_blocks_bf16", "FP8", "qwen3", fp8_blocks("BF16"), ("layers.0.mlp.down_proj",)),
 ]
 

@@ -16,7 +16,7 @@
 namespace quire {
 namespace {
 
-using Fields = ConfigFields<JsonRef>;
+using SchemeFields = ConfigFields<JsonRef>;
 
 constexpr const char* kRemedy =
     "use a folder quantised by GPTQ, AWQ, compressed-tensors (int4, int8, float8, NVFP4, MXFP4) or as fp8, the unquantised folder, or a "
@@ -81,7 +81,7 @@ Result<CheckpointScheme> read_gptq(const JsonRef& json) {
   if (!group) return std::unexpected(std::move(group.error()));
   if (auto known = check_dynamic(json); !known) return std::unexpected(std::move(known.error()));
   if (auto known = refuse_if_set(json, {"rotation"}); !known) return std::unexpected(std::move(known.error()));
-  Fields fields(json);
+  SchemeFields fields(json);
   const std::string older = fields.get_or<std::string>("format", "gptq");
   const std::string format = fields.get_or<std::string>("checkpoint_format", older);
   const std::string words = fields.get_or<std::string>("pack_dtype", "int32");
@@ -113,7 +113,7 @@ Result<CheckpointScheme> read_awq(const JsonRef& json) {
 
 // One of config_groups, of which the targets are left to the tensors' names.
 Result<CheckpointWeights> read_weights(const JsonRef& json) {
-  Fields fields(json);
+  SchemeFields fields(json);
   const std::string type = fields.get_or<std::string>("type", "int");
   const std::string strategy = fields.get_or<std::string>("strategy", json.find("group_size") ? "group" : "tensor");
   const bool is_symmetric = fields.get_or<bool>("symmetric", true);

@@ -47,7 +47,7 @@ void Pass::multiply(std::span<const Product> products, const Activations& x, std
       bytes += product.matrix->bytes();
     }
     const Activations inputs = in_order_of(*together.front().matrix, x);
-    pool.parallel_for(panels + units, panel_grain(panels, bytes / panels, x.rows),
+    pool.parallel_for(panels + units, panel_grain(panels, bytes / std::max(panels, 1U), x.rows),
                       [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
                         multiply_panels(kernels, together, inputs, begin, std::min(end, panels));
                         if (end > panels) adapted.project(x, std::max(begin, panels) - panels, end - panels);

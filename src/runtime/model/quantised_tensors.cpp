@@ -16,18 +16,19 @@
 namespace quire {
 namespace {
 
-constexpr const char* kAgain = "download the model again";
+constexpr const char* kFetchAgain = "download the model again";
 constexpr const char* kOwnConfig = "use the config that belongs to the weights";
 constexpr std::uint64_t kMostColumns = std::uint64_t{1} << 31U;
 
 using Parts = std::map<std::string_view, const SafetensorsTensor*, std::less<>>;
 
-std::string shape_text(const SafetensorsTensor& tensor) {
+std::string shape_in_brackets(const SafetensorsTensor& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.shape, ", "));
 }
 
 std::unexpected<Error> wrong_shape(const SafetensorsTensor& tensor, const std::string& wanted) {
-  return fail(ErrorCode::corrupt, tensor.name, fmt::format("has shape {}, the others ask for {}", shape_text(tensor), wanted), kAgain);
+  return fail(ErrorCode::corrupt, tensor.name, fmt::format("has shape {}, the others ask for {}", shape_in_brackets(tensor), wanted),
+              kFetchAgain);
 }
 
 Result<void> check_shape(const SafetensorsTensor& tensor, std::initializer_list<std::uint64_t> shape) {
@@ -38,7 +39,7 @@ Result<void> check_shape(const SafetensorsTensor& tensor, std::initializer_list<
 Result<void> check_dtype(const SafetensorsTensor& tensor, std::initializer_list<std::string_view> dtypes) {
   if (std::ranges::find(dtypes, std::string_view(tensor.dtype)) != dtypes.end()) return {};
   return fail(ErrorCode::unsupported, tensor.name, fmt::format("element type {} instead of {}", tensor.dtype, fmt::join(dtypes, " or ")),
-              kAgain);
+              kFetchAgain);
 }
 
 Result<ScaleType> scale_type(const SafetensorsTensor& tensor) {
@@ -68,7 +69,7 @@ class Assembler {
                                                                                                               : &Assembler::bytes_by_rows;
     if (auto done = (this->*assemble)(); !done) return std::unexpected(std::move(done.error()));
     if (matrix_.rows == 0 || matrix_.columns == 0 || matrix_.columns > kMostColumns || matrix_.rows > kMostColumns)
-      return fail(ErrorCode::corrupt, matrix_.codes_name, fmt::format("{} rows of {} columns", matrix_.rows, matrix_.columns), kAgain);
+      return fail(ErrorCode::corrupt, matrix_.codes_name, fmt::format("{} rows of {} columns", matrix_.rows, matrix_.columns), kFetchAgain);
     return std::move(matrix_);
   }
 
@@ -80,7 +81,7 @@ class Assembler {
   Result<const SafetensorsTensor*> need(std::string_view part) const {
     if (const SafetensorsTensor* tensor = find(part)) return tensor;
     const char joint = scheme_.method == CheckpointMethod::mxfp4 ? '_' : '.';
-    return fail(ErrorCode::corrupt, fmt::format("{}{}{}", matrix_.name, joint, part), "the model has no such tensor", kAgain);
+    return fail(ErrorCode::corrupt, fmt::format("{}{}{}", matrix_.name, joint, part), "the model has no such tensor", kFetchAgain);
   }
 
   void take_codes(const SafetensorsTensor& tensor) {
@@ -232,7 +233,7 @@ class Assembler {
     if (tensor.dtype == "I32") sizes = {narrow[0], narrow[1]};
     for (const std::int64_t size : sizes)
       if (size <= 0 || static_cast<std::uint64_t>(size) > kMostColumns)
-        return fail(ErrorCode::corrupt, tensor.name, fmt::format("says {} rows of {} columns", sizes[0], sizes[1]), kAgain);
+        return fail(ErrorCode::corrupt, tensor.name, fmt::format("says {} rows of {} columns", sizes[0], sizes[1]), kFetchAgain);
     matrix_.rows = static_cast<std::uint64_t>(sizes[0]);
     matrix_.columns = static_cast<std::uint64_t>(sizes[1]);
     return {};

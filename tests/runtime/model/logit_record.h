@@ -161,10 +161,10 @@ inline const std::map<std::string, LogitBounds>& deepseek_logit_bounds() {
 inline const std::map<std::string, LogitBounds>& quantised_logit_bounds() {
   static const std::map<std::string, LogitBounds> all{
       {"GPTQ4", {2e-5, 8e-4, 0.018, 0.018}},     {"GPTQ4 MoE", {2e-5, 8e-4, 0.05, 0.05}},  {"GPTQ8", {1.3e-5, 3e-4, 0.015, 0.015}},
-      {"AWQ", {1.6e-5, 3e-4, 0.012, 0.012}},     {"INT4", {2.2e-5, 9e-4, 0.03, 0.03}},     {"INT8", {3e-5, 1.2e-3, 0.065, 0.065}},
+      {"AWQ", {1.6e-5, 3e-4, 0.012, 0.012}},     {"INT4", {2.6e-5, 9e-4, 0.055, 0.055}},   {"INT8", {3e-5, 1.2e-3, 0.065, 0.065}},
       {"IQ1_S", {2.6e-5, 1e-3, 0.036, 0.036}},   {"IQ2_XS", {1.3e-5, 4e-4, 0.017, 0.017}}, {"IQ3_S", {1.5e-5, 4.5e-4, 0.022, 0.022}},
       {"TQ1_0", {6.4e-5, 1.3e-3, 0.055, 0.055}}, {"MXFP4", {3e-5, 7e-4, 0.036, 0.036}},    {"FP4", {1.2e-5, 3.5e-4, 0.0135, 0.0135}},
-      {"FP8", {1.6e-5, 1.6e-5, 0.007, 0.007}}};
+      {"FP8", {1.6e-5, 1.6e-5, 0.0116, 0.0116}}};
   return all;
 }
 

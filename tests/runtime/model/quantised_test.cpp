@@ -251,12 +251,12 @@ TEST_F(QuantisedFolders, RefuseTensorsThatContradictTheConfig) {
 }
 
 TEST_F(QuantisedFolders, NameTheTensorThatIsBroken) {
-  using Tensors = std::vector<tiny::Tensor>;
+  using PartTensors = std::vector<tiny::Tensor>;
   const auto without = [](const std::string& end) {
-    return [end](Tensors& t) { std::erase_if(t, [&](const auto& x) { return x.name == field(end); }); };
+    return [end](PartTensors& t) { std::erase_if(t, [&](const auto& x) { return x.name == field(end); }); };
   };
   const auto reshaped = [](const std::string& end, std::vector<std::uint64_t> shape) {
-    return [=](Tensors& t) {
+    return [=](PartTensors& t) {
       std::uint64_t count = 1;
       for (const std::uint64_t size : shape) count *= size;
       const std::size_t size = part(t, end).dtype.ends_with("32") ? 4
@@ -268,9 +268,9 @@ TEST_F(QuantisedFolders, NameTheTensorThatIsBroken) {
     };
   };
   const auto broken = [](const std::string& end, std::size_t at, const std::string& bytes) {
-    return [=](Tensors& t) { part(t, end).bytes.replace(at, bytes.size(), bytes); };
+    return [=](PartTensors& t) { part(t, end).bytes.replace(at, bytes.size(), bytes); };
   };
-  const auto expect = [&](const char* name, const std::string& end, const std::function<void(Tensors&)>& change) {
+  const auto expect = [&](const char* name, const std::string& end, const std::function<void(PartTensors&)>& change) {
     const Error error = load_changed(name, change);
     EXPECT_EQ(error.field, field(end)) << error.to_string();
     EXPECT_EQ(error.code, ErrorCode::corrupt) << error.to_string();
@@ -293,7 +293,7 @@ TEST_F(QuantisedFolders, NameTheTensorThatIsBroken) {
   // What only the data say.
   expect("gptq4_order", "g_idx", broken("g_idx", 40, std::string("\x08\0\0\0", 4)));
   expect("gptq4_order", "g_idx", broken("g_idx", 40, "\xFF\xFF\xFF\xFF"));
-  expect("gptq4_order", "g_idx", [](Tensors& t) { part(t, "g_idx").bytes.assign(1024, '\0'); });
+  expect("gptq4_order", "g_idx", [](PartTensors& t) { part(t, "g_idx").bytes.assign(1024, '\0'); });
   expect("gptq4_128", "scales", broken("scales", 100, std::string("\x00\x7E", 2)));
   expect("packed4_128", "weight_scale", broken("weight_scale", 100, "\x80\x7F"));
   expect("fp8_blocks", "weight_scale_inv", broken("weight_scale_inv", 4, std::string("\x00\x00\xC0\x7F", 4)));
@@ -303,7 +303,7 @@ TEST_F(QuantisedFolders, NameTheTensorThatIsBroken) {
   expect("nvfp4", "weight_scale", broken("weight_global_scale", 0, std::string(4, '\0')));
   expect("nvfp4", "weight_global_scale", without("weight_global_scale"));
   // Floats where whole numbers belong.
-  const Error error = load_changed("gptq4_128", [](Tensors& t) { part(t, "qweight").dtype = "F32"; });
+  const Error error = load_changed("gptq4_128", [](PartTensors& t) { part(t, "qweight").dtype = "F32"; });
   EXPECT_EQ(error.field, field("qweight"));
 }
 
