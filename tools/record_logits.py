@@ -71,10 +71,20 @@ MODELS = {
                 dict(num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, pad_token_id=0)),
     "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM,
               dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, rope_theta=500000.0)),
+    # the prompt is beyond its windows, which rotate as if nothing were scaled
+    "olmo3": (transformers.Olmo3Config, transformers.Olmo3ForCausalLM,
+              dict(num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, sliding_window=16,
+                   rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32))),
+    "seed_oss": (transformers.SeedOssConfig, transformers.SeedOssForCausalLM,
+                 dict(num_attention_heads=4, num_key_value_heads=2, head_dim=128, tie_word_embeddings=False)),
+    "ernie4_5": (transformers.Ernie4_5Config, transformers.Ernie4_5ForCausalLM,
+                 dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True, use_bias=True)),
 }
 # What quire serves, where transformers decides by the length of the prompt.
 MAX_MODEL_LEN = {"phi3_short": 64}
-ONE_TYPE = ("phi3_short", "llama_yarn")
+ONE_TYPE = ("phi3_short", "llama_yarn", "olmo3", "seed_oss", "ernie4_5")
+# Whose norm before feed-forward has the name of that after attention.
+LATE_NAMES = ("olmo2", "olmo3", "seed_oss", "glm4_moe")
 # Exponents of a tensor's largest value, by the end of its name; -3 otherwise.
 EXPONENTS = {"token_embd.weight": 0, "embed_tokens.weight": 0}
 # Type -> (offset of an f16 in the block, its exponent below the tensor's, sign).
@@ -164,7 +174,7 @@ def gguf_name(name, model_type):
     stem, end = name.rsplit(".", 1)
     if stem.startswith("model.layers."):
         _, _, layer, rest = stem.split(".", 3)
-        own = "post_attention_norm" if (model_type, rest) == ("olmo2", "post_attention_layernorm") else GGUF_NAMES[rest]
+        own = "post_attention_norm" if model_type in LATE_NAMES and rest == "post_attention_layernorm" else GGUF_NAMES[rest]
         return f"blk.{layer}.{own}.{end}"
     return f"{GGUF_NAMES[stem]}.{end}"
 
@@ -258,7 +268,7 @@ def logits_of(model, prompt):
 
 KEEP = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
         "head_dim", "max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling", "attention_bias", "mlp_bias", "hidden_act",
-        "tie_word_embeddings", "sliding_window", "use_sliding_window", "layer_types", "no_rope_layers", "partial_rotary_factor",
+        "tie_word_embeddings", "sliding_window", "use_sliding_window", "layer_types", "no_rope_layers", "use_bias", "attention_out_bias", "partial_rotary_factor",
         "original_max_position_embeddings", "embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
 
 

@@ -1,10 +1,12 @@
 #pragma once
 // Reads many fields of a GGUF or JSON header and keeps the first error, so that a config is read like a list.
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "format/json.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -46,5 +48,15 @@ class ConfigFields {
   std::string prefix_;
   std::optional<Error> error_;
 };
+
+using JsonFields = ConfigFields<JsonRef>;
+
+// What lists of layers are made for, while a config is read; of more, the config is refused in the end.
+constexpr std::uint32_t kMostLayers = 4096;
+
+// A key of config.json that says what is not implemented.
+inline void refuse_key(JsonFields& fields, std::string_view key, std::string message, std::string remedy) {
+  fields.refuse({ErrorCode::unsupported, "config.json: " + std::string(key), std::move(message), std::move(remedy)});
+}
 
 }  // namespace quire

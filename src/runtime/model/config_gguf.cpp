@@ -34,7 +34,14 @@ constexpr std::array kArchitectures{
     Architecture{"granitemoe", RopeStyle::interleaved},    Architecture{"lfm2", RopeStyle::half_split},
     Architecture{"granitehybrid", RopeStyle::interleaved}, Architecture{"falcon-h1", RopeStyle::half_split},
     Architecture{"gpt-oss", RopeStyle::half_split},        Architecture{"deepseek2", RopeStyle::interleaved},
+    Architecture{"glm4moe", RopeStyle::half_split},        Architecture{"dots1", RopeStyle::half_split},
+    Architecture{"seed_oss", RopeStyle::half_split},       Architecture{"ernie4_5", RopeStyle::interleaved},
 };
+
+// Whose router is DeepSeek's, with dense layers first.
+bool has_deepseek_router(std::string_view architecture) {
+  return architecture == "deepseek2" || architecture == "glm4moe" || architecture == "dots1";
+}
 
 void read_shape(const GgufFile& file, Fields& fields, ModelConfig& config) {
   config.num_layers = fields.need<std::uint32_t>("block_count");
@@ -71,8 +78,10 @@ void read_rope(Fields& fields, ModelConfig& config) {
     config.rope_beta_fast = fields.get_or<double>("rope.scaling.yarn_beta_fast", 32.0);
     config.rope_beta_slow = fields.get_or<double>("rope.scaling.yarn_beta_slow", 1.0);
     config.rope_whole_pairs = config.architecture != "gpt-oss";
+    // Files of OLMo 3 say the whole factor, others what is more than the usual one.
     const double grown = 1.0 + 0.1 * std::log(std::max(config.rope_factor, 1.0));
-    config.rope_attention_factor = static_cast<float>(fields.get_or<double>("rope.scaling.attn_factor", 1.0) * grown);
+    const double usual = config.architecture == "olmo2" ? grown : 1.0;
+    config.rope_attention_factor = static_cast<float>(fields.get_or<double>("rope.scaling.attn_factor", usual) * (grown / usual));
     if (config.architecture != "deepseek2" && fields.get_optional<double>("rope.scaling.yarn_log_multiplier"))
       fields.refuse(
           {ErrorCode::unsupported, fields.field("rope.scaling.yarn_log_multiplier"), "is not implemented", "use a model without it"});
@@ -113,9 +122,9 @@ void read_gemma_keys(Fields& fields, ModelConfig& config) {
   if (!is_gemma2) config.window_rope_theta = fields.get_or<double>("rope.freq_base_swa", 10000.0);
 }
 
-// What DeepSeek's files say of the router: 1 is the softmax, 2 the sigmoid.
+// 1 is the softmax, 2 the sigmoid.
 void read_deepseek_router(Fields& fields, ModelConfig& config) {
-  const auto scoring = fields.get_or<std::uint32_t>("expert_gating_func", 1);
+  const auto scoring = fields.get_or<std::uint32_t>("expert_gating_func", config.architecture == "deepseek2" ? 1 : 2);
   if (scoring > 2)
     fields.refuse({ErrorCode::unsupported, fields.field("expert_gating_func"), fmt::format("{} is not implemented", scoring),
                    "use a model with another router"});
@@ -134,7 +143,7 @@ void read_deepseek_router(Fields& fields, ModelConfig& config) {
 void read_experts(const GgufFile& file, Fields& fields, ModelConfig& config) {
   config.num_experts = fields.get_or<std::uint32_t>("expert_count", 0);
   const bool is_gpt_oss = config.architecture == "gpt-oss";
-  const bool is_deepseek = config.architecture == "deepseek2";
+  const bool is_deepseek = has_deepseek_router(config.architecture);
   const bool is_mixture = is_gpt_oss || is_deepseek || config.architecture.ends_with("moe");
   if (config.num_experts == 0 && !is_mixture) return;
   config.experts_per_token = fields.need<std::uint32_t>("expert_used_count");
@@ -162,7 +171,16 @@ void read_experts(const GgufFile& file, Fields& fields, ModelConfig& config) {
       fields.refuse({ErrorCode::unsupported, fields.field(key), "is not implemented", "use a mixture of experts without it"});
 }
 
-// DeepSeek's files: latent attention, experts in groups. llama.cpp keeps under yarn_log_multiplier a tenth of what queries are scaled by
+// Dense layers come first, and layers for drafts last, among those that are counted.
+void read_dense_layers(Fields& fields, ModelConfig& config) {
+  config.num_draft_layers = fields.get_or<std::uint32_t>("nextn_predict_layers", 0);
+  config.num_layers -= std::min(config.num_layers, config.num_draft_layers);
+  config.dense_layers.assign(std::min<std::uint32_t>(config.num_layers, kMostLayers), false);
+  const auto dense = fields.get_or<std::uint32_t>("leading_dense_block_count", 0);
+  std::fill_n(config.dense_layers.begin(), std::min<std::size_t>(dense, config.dense_layers.size()), true);
+}
+
+// DeepSeek's files: latent attention. llama.cpp keeps under yarn_log_multiplier a tenth of what queries are scaled by
 // more for each e-fold that the context grew, in which the angles' own factor is contained.
 void read_deepseek(const GgufFile& file, Fields& fields, ModelConfig& config) {
   LatentShape& latent = config.latent;
@@ -180,11 +198,6 @@ void read_deepseek(const GgufFile& file, Fields& fields, ModelConfig& config) {
     config.attention_scale *= static_cast<float>(grown * grown);
     if (grown != 1.0) config.rope_attention_factor = 1.0F;
   }
-  config.num_draft_layers = fields.get_or<std::uint32_t>("nextn_predict_layers", 0);
-  config.num_layers -= std::min(config.num_layers, config.num_draft_layers);
-  config.dense_layers.assign(std::min<std::uint32_t>(config.num_layers, 4096), false);
-  const auto dense = fields.get_or<std::uint32_t>("leading_dense_block_count", 0);
-  std::fill_n(config.dense_layers.begin(), std::min<std::size_t>(dense, config.dense_layers.size()), true);
 }
 
 // No key says them.
@@ -205,7 +218,8 @@ void read_switches(const GgufFile& file, ModelConfig& config) {
   if (config.architecture == "gemma3") config.qk_norm = QkNorm::per_head;
   config.pre_norms = !is_olmo2;
   config.post_norms = is_olmo2 || config.architecture.starts_with("gemma");
-  config.late_norm_name = config.architecture == "gpt-oss";
+  const bool is_late = config.architecture == "glm4moe" || config.architecture == "seed_oss";
+  config.late_norm_name = is_late || config.architecture == "gpt-oss";
   config.attention_sinks = config.architecture == "gpt-oss";
   config.fused_qkv = has("blk.0.attn_qkv.weight");
   config.fused_gate_up = is_phi3 && !has("blk.0.ffn_gate.weight");
@@ -223,11 +237,10 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   config.architecture = *architecture;
   const auto* known = std::ranges::find(kArchitectures, *architecture, &Architecture::name);
   if (known == kArchitectures.end()) {
-    return fail(
-        ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
-        "use a model of the families llama (with SmolLM2, Mistral and Mixtral), qwen2, qwen3, phi3, granite, smollm3, olmo2, gemma2 "
-        "gemma3, a mixture of experts of qwen2moe, qwen3moe, olmoe, granitemoe, gpt-oss or deepseek2, or a hybrid of lfm2, "
-        "granitehybrid or falcon-h1");
+    return fail(ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
+                "use a model of the families llama (with SmolLM2, Mistral and Mixtral), qwen2, qwen3, phi3, granite, smollm3, olmo2 (with "
+                "OLMo 3), seed_oss, ernie4_5, gemma2 or gemma3, a mixture of experts of qwen2moe, qwen3moe, olmoe, granitemoe, gpt-oss, "
+                "deepseek2, glm4moe or dots1, or a hybrid of lfm2, granitehybrid or falcon-h1");
   }
   config.rope_style = known->rope_style;
   Fields fields(file, config.architecture + ".");
@@ -236,11 +249,14 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   read_longrope(file, fields, config);
   if (config.architecture.starts_with("granite")) read_granite(fields, config);
   if (config.architecture == "deepseek2") read_deepseek(file, fields, config);
+  if (has_deepseek_router(config.architecture)) read_dense_layers(fields, config);
   read_experts(file, fields, config);
   if (config.architecture == "gpt-oss") set_gpt_oss(config);
   if (config.architecture == "smollm3") config.still_layer_interval = 4;
   if (config.architecture.starts_with("gemma")) read_gemma_keys(fields, config);
   if (!may_have_states(config.architecture)) read_windows(file, fields, config);
+  // OLMo 3: layers with a window rotate as if nothing were scaled.
+  if (config.architecture == "olmo2" && !config.sliding_windows.empty()) config.window_rope_theta = config.rope_theta;
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (file.find_tensor("token_embd.weight") == nullptr)
     return fail(ErrorCode::corrupt, "token_embd.weight", "the file has no such tensor", "use a file with weights, not a vocabulary alone");

@@ -5,25 +5,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "format/quote.h"
 
 namespace quire {
 namespace {
 
-// More layers than any model has: the config is refused later.
-constexpr std::uint32_t kMaxLayers = 4096;
-
-// By the architecture, where no list tells: Gemma 2 and gpt-oss take turns, Gemma 3 has five layers with a window to one without, others
-// with windows have them everywhere.
+// By the architecture, where no list tells: Gemma 2 and gpt-oss take turns, Gemma 3 has five layers with a window to one without, OLMo 3
+// three, others with windows have them everywhere.
 std::uint32_t usual_period(const ModelConfig& config) {
   if (config.architecture == "gpt-oss" || config.architecture == "gpt_oss") return 2;
+  if (config.architecture == "olmo2" || config.architecture == "olmo3") return 4;  // the former in files of llama.cpp
   return config.architecture == "gemma2" ? 2 : config.architecture == "gemma3" ? 6 : 0;
 }
 
 // All layers but each period-th (0: all).
 std::vector<bool> periodic_layers(const ModelConfig& config, std::uint32_t period) {
-  std::vector<bool> windowed(std::min(config.num_layers, kMaxLayers), true);
+  std::vector<bool> windowed(std::min(config.num_layers, kMostLayers), true);
   for (std::uint32_t layer = 0; period > 0 && layer < windowed.size(); ++layer) windowed[layer] = (layer + 1) % period != 0;
   return windowed;
 }
@@ -34,19 +33,20 @@ void set_windows(const std::vector<bool>& windowed, std::uint32_t window, ModelC
 }
 
 // As the classes of transformers fill layer_types in.
-std::vector<bool> usual_layers(ConfigFields<JsonRef>& fields, const ModelConfig& config) {
+std::vector<bool> usual_layers(JsonFields& fields, const ModelConfig& config) {
   std::uint32_t period = usual_period(config);
   if (config.architecture == "gemma3") period = fields.get_or<std::uint32_t>("sliding_window_pattern", period);
   std::vector<bool> windowed = periodic_layers(config, period);
   const bool is_qwen = config.architecture == "qwen2" || config.architecture == "qwen3";
-  const std::uint32_t first = is_qwen ? fields.get_or<std::uint32_t>("max_window_layers", 28) : 0;
+  const bool is_dots = config.architecture == "dots1";
+  const std::uint32_t first = is_qwen || is_dots ? fields.get_or<std::uint32_t>("max_window_layers", is_dots ? 62 : 28) : 0;
   const bool only_still = config.architecture == "smollm3";
   for (std::uint32_t layer = 0; layer < windowed.size(); ++layer)
     if (layer < first || (only_still && config.layer_rotates(layer))) windowed[layer] = false;
   return windowed;
 }
 
-std::vector<bool> listed_layers(const std::vector<JsonRef>& types, ConfigFields<JsonRef>& fields) {
+std::vector<bool> listed_layers(const std::vector<JsonRef>& types, JsonFields& fields) {
   std::vector<bool> windowed;
   for (const JsonRef& entry : types) {
     const auto type = entry.as<std::string_view>();
@@ -80,7 +80,7 @@ std::vector<bool> layers_of_key(const GgufFile& file, ConfigFields<GgufFile>& fi
 
 }  // namespace
 
-std::vector<JsonRef> layer_list(const JsonRef& json, std::string_view key, ConfigFields<JsonRef>& fields, const ModelConfig& config) {
+std::vector<JsonRef> layer_list(const JsonRef& json, std::string_view key, JsonFields& fields, const ModelConfig& config) {
   const auto list = json.find(key);
   if (!list) return {};
   auto elements = list->elements();
@@ -100,16 +100,16 @@ void read_windows(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelCon
     set_windows(layers_of_key(file, fields, config), window, config);
 }
 
-void read_windows(const JsonRef& json, ConfigFields<JsonRef>& fields, ModelConfig& config) {
+void read_windows(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   const std::vector<JsonRef> types = layer_list(json, "layer_types", fields, config);
   const std::vector<bool> listed = listed_layers(types, fields);
   const bool is_gemma = config.architecture.starts_with("gemma");
   const bool is_gpt_oss = config.architecture == "gpt_oss";
-  const bool always =
-      is_gemma || is_gpt_oss || config.architecture == "mistral" || config.architecture == "mixtral" || config.architecture == "phi3";
+  constexpr std::array kAlways{"gemma2", "gemma3", "gpt_oss", "mistral", "mixtral", "phi3", "olmo3", "dots1"};
+  const bool always = std::ranges::find(kAlways, config.architecture) != kAlways.end();
   if (!always && !fields.get_or<bool>("use_sliding_window", false)) return;
   std::optional<std::uint32_t> window = fields.get_optional<std::uint32_t>("sliding_window");
-  if (is_gemma && !window) window = 4096;
+  if ((is_gemma || config.architecture == "olmo3" || config.architecture == "dots1") && !window) window = 4096;
   if (is_gpt_oss && !window) window = 128;
   if (!window) return;
   if (*window == 0) {

@@ -11,11 +11,11 @@
 namespace quire {
 
 // A list with one entry per layer; empty if the config has none. A list of another length is an error of `fields`.
-std::vector<JsonRef> layer_list(const JsonRef& json, std::string_view key, ConfigFields<JsonRef>& fields, const ModelConfig& config);
+std::vector<JsonRef> layer_list(const JsonRef& json, std::string_view key, JsonFields& fields, const ModelConfig& config);
 
 // Both fill config.sliding_windows; the architecture, the number of layers and which of them rotate are known. A window of no tokens and a
 // list of layers that does not fit are errors of `fields`.
 void read_windows(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConfig& config);
-void read_windows(const JsonRef& json, ConfigFields<JsonRef>& fields, ModelConfig& config);
+void read_windows(const JsonRef& json, JsonFields& fields, ModelConfig& config);
 
 }  // namespace quire

@@ -15,14 +15,6 @@
 namespace quire {
 namespace {
 
-using JsonFields = ConfigFields<JsonRef>;
-
-constexpr std::uint32_t kMostLayers = 4096;  // of more the config is refused later
-
-void refuse_key(JsonFields& fields, std::string_view key, std::string message, std::string remedy) {
-  fields.refuse({ErrorCode::unsupported, "config.json: " + std::string(key), std::move(message), std::move(remedy)});
-}
-
 // `state`: what a list calls a layer with one.
 std::vector<LayerMemory> read_layer_types(const JsonRef& json, std::string_view key, std::string_view state, JsonFields& fields,
                                           const ModelConfig& config) {
@@ -239,7 +231,7 @@ bool may_have_states(std::string_view architecture) {
   return false;
 }
 
-void read_states(const JsonRef& json, ConfigFields<JsonRef>& fields, ModelConfig& config) {
+void read_states(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   if (config.architecture == "lfm2") read_lfm2(json, fields, config);
   if (config.architecture == "granitemoehybrid") read_granite_hybrid(json, fields, config);
   if (config.architecture == "bamba") read_bamba(json, fields, config);

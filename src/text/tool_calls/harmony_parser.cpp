@@ -16,7 +16,7 @@ namespace {
 
 using namespace harmony;
 
-constexpr std::size_t kMaxHeadBytes = 512;
+constexpr std::size_t kMaxMessageHead = 512;
 constexpr std::string_view kRecipient = "to=";
 constexpr std::string_view kFunctions = "functions.";
 
@@ -70,7 +70,7 @@ void HarmonyParser::take_head_mark(std::string_view mark, bool ends) {
   head_has_mark_ = true;
   if (mark == kMessage) return begin_message();
   if (ends) return begin_head();
-  if (head_.size() > kMaxHeadBytes) is_no_head();
+  if (head_.size() > kMaxMessageHead) is_no_head();
 }
 
 void HarmonyParser::take_text(char byte, std::size_t end) {
@@ -97,7 +97,7 @@ void HarmonyParser::take_head_text(char byte) {
   head_ += byte;
   const std::string_view text = std::string_view(head_).substr(std::min(head_.find_first_not_of(" \n\t\r"), head_.size()));
   const bool may_be_one = head_has_mark_ || kRecipient.starts_with(text) || text.starts_with(kRecipient);
-  if (!may_be_one || head_.size() > kMaxHeadBytes) is_no_head();
+  if (!may_be_one || head_.size() > kMaxMessageHead) is_no_head();
 }
 
 void HarmonyParser::is_no_head() {

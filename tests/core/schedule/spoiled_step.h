@@ -4,11 +4,12 @@
 
 #include "core/schedule/core_driver.h"
 #include "core/schedule/state.h"
+#include "quire/api.h"
 
 namespace quire::test {
 
 // Request 1 runs, request 2 waits, and no plan is outstanding.
-class SpoiledStep : public ::testing::Test {
+class QUIRE_HIDDEN SpoiledStep : public ::testing::Test {
  protected:
   static Core::State& begun(CoreDriver& d) {
     d.add(1, 8, 20);

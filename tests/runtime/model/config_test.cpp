@@ -1,26 +1,17 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <boost/json/parse.hpp>
 #include <string>
 #include <vector>
 
+#include "runtime/model/json_config.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/tiny_model.h"
 
 namespace quire {
 namespace {
 
-Result<ModelConfig> from_json(const std::string& text) {
-  const auto json = boost::json::parse(text);
-  return config_from_hf(JsonRef(json, "config.json"));
-}
-
-std::string json_of(const std::string& model_type, const std::string& more = "") {
-  return R"({"model_type": ")" + model_type + R"(", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 100,
-    "num_attention_heads": 4, "max_position_embeddings": 8192)" +
-         more + "}";
-}
+using tiny::from_json, tiny::json_of;
 
 TEST(ModelConfig, DefaultsAreThoseOfTransformers) {
   const auto llama = from_json(json_of("llama"));
@@ -44,6 +35,17 @@ TEST(ModelConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_FLOAT_EQ(from_json(json_of("olmo2"))->norm_epsilon, 1e-5F);
   EXPECT_FLOAT_EQ(from_json(json_of("phi3"))->norm_epsilon, 1e-5F);
   EXPECT_EQ(from_json(json_of("granite"))->attention_scale, 1.0F);
+  const auto seed = from_json(json_of("seed_oss"));
+  ASSERT_TRUE(seed) << seed.error().to_string();
+  EXPECT_TRUE(seed->qkv_bias && !seed->output_bias && !seed->mlp_bias);
+  EXPECT_EQ(seed->head_dim, 128U);
+  EXPECT_TRUE(from_json(json_of("seed_oss", R"(, "attention_bias": false, "attention_out_bias": true)"))->output_bias);
+  const auto ernie = from_json(json_of("ernie4_5"));
+  ASSERT_TRUE(ernie) << ernie.error().to_string();
+  EXPECT_EQ(ernie->rope_style, RopeStyle::interleaved);
+  EXPECT_EQ(ernie->rope_theta, 500000.0);
+  EXPECT_TRUE(ernie->tied_embeddings && !ernie->qkv_bias);
+  EXPECT_TRUE(from_json(json_of("ernie4_5", R"(, "use_bias": true)"))->mlp_bias);
 }
 
 using Windows = std::vector<std::uint32_t>;
@@ -66,6 +68,7 @@ TEST(ModelConfig, WindowsAreThoseOfTransformers) {
   EXPECT_EQ(windows_of("qwen3", used + R"(, "max_window_layers": 1)"), (Windows{0, 40, 40, 40}));
   EXPECT_EQ(windows_of("smollm3", used), (Windows{0, 0, 0, 40})) << "where nothing rotates";
   EXPECT_EQ(windows_of("gemma2", layers), (Windows{4096, 0, 4096, 0}));
+  EXPECT_EQ(windows_of("olmo3", layers), (Windows{4096, 4096, 4096, 0}));
   EXPECT_EQ(windows_of("gemma3_text", R"(, "num_hidden_layers": 7, "sliding_window": 512)"), (Windows{512, 512, 512, 512, 512, 0, 512}));
   const std::string listed = R"(, "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"])";
   for (const char* architecture : {"qwen2", "smollm3"}) EXPECT_EQ(windows_of(architecture, used + listed), (Windows{0, 40, 0, 0}));
@@ -276,6 +279,20 @@ TEST(ModelConfig, LongropeScalesAttentionByHowFarTheContextGrew) {
 }
 
 // Values of transformers' _compute_yarn_parameters for gpt-oss (which parts pairs by fractions) and for whole pairs.
+TEST(ModelConfig, OnlyLayersWithoutAWindowOfOlmo3AreScaled) {
+  const std::string yarn = R"(, "num_hidden_layers": 4, "rope_theta": 5e5,
+      "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 1024})";
+  const auto config = from_json(json_of("olmo3", yarn));
+  ASSERT_TRUE(config) << config.error().to_string();
+  EXPECT_EQ(config->layer(0).rotation, Rotation::window);
+  EXPECT_EQ(config->layer(3).rotation, Rotation::model);
+  const auto unscaled = from_json(json_of("olmo2", R"(, "rope_theta": 5e5)"));
+  ASSERT_TRUE(unscaled);
+  EXPECT_EQ(config->window_rope_frequencies(), unscaled->rope_frequencies());
+  EXPECT_NE(config->rope_frequencies(), unscaled->rope_frequencies());
+  EXPECT_TRUE(!config->pre_norms && config->post_norms && config->qk_norm == QkNorm::whole);
+}
+
 TEST(ModelConfig, YarnStretchesPairsThatHardlyTurn) {
   const auto scaled = [](const std::string& more) {
     return from_json(json_of("llama", R"(, "head_dim": 64, "rope_theta": 150000.0, "max_position_embeddings": 131072, "rope_scaling": )"
@@ -316,43 +333,6 @@ TEST(ModelConfig, GptOssIsThatOfTransformers) {
   EXPECT_EQ(config->expert_size, 96U);
   EXPECT_EQ(from_json(json_of("gpt_oss", experts)).error().field, "config.json: rope_scaling");
   EXPECT_EQ(from_json(json_of("gpt_oss", experts + rope + R"(, "swiglu_limit": 0)")).error().field, "swiglu_limit");
-}
-
-TEST(ModelConfig, DeepSeekIsThatOfTransformers) {
-  const std::string latents =
-      R"(, "kv_lora_rank": 32, "q_lora_rank": null, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 8)";
-  const std::string experts = R"(, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 2,
-                                  "num_hidden_layers": 3, "first_k_dense_replace": 1)";
-  const auto v2 = from_json(json_of("deepseek_v2", latents + experts));
-  ASSERT_TRUE(v2) << v2.error().to_string();
-  EXPECT_EQ(v2->head_dim, 48U);
-  EXPECT_EQ(v2->num_kv_heads, 1U);
-  EXPECT_EQ(v2->attended_size(), v2->num_heads * 8);
-  EXPECT_EQ(v2->dense_layers, (std::vector{true, false, false}));
-  EXPECT_EQ(v2->shared_expert_size, 64U);
-  EXPECT_EQ(v2->rope_style, RopeStyle::interleaved);
-  EXPECT_FLOAT_EQ(v2->attention_scale, 1.0F / std::sqrt(40.0F));
-  EXPECT_FALSE(v2->weighs_shared_expert || v2->expert_choice_bias || v2->num_expert_groups != 0);
-  const std::string yarn = R"(, "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 1.0,
-                               "mscale_all_dim": 1.0})";
-  for (const char* type : {"deepseek_v3", "kimi_k2"}) {
-    const auto v3 =
-        from_json(json_of(type, latents + experts + yarn + R"(, "n_group": 4, "topk_group": 2, "num_nextn_predict_layers": 1)"));
-    ASSERT_TRUE(v3) << v3.error().to_string();
-    EXPECT_EQ(v3->expert_scoring, ExpertScoring::sigmoid);
-    EXPECT_TRUE(v3->expert_choice_bias && v3->normalize_experts);
-    EXPECT_EQ(v3->num_draft_layers, 1U);
-    EXPECT_FLOAT_EQ(v3->rope_attention_factor, 1.0F);
-    const float grown = 0.1F * std::log(40.0F) + 1.0F;
-    EXPECT_FLOAT_EQ(v3->attention_scale, grown * grown / std::sqrt(40.0F));
-  }
-  const auto refused = [&](const std::string& more) { return from_json(json_of("deepseek_v3", latents + experts + more)).error().field; };
-  EXPECT_EQ(refused(R"(, "topk_method": "greedy")"), "config.json: topk_method");
-  EXPECT_EQ(refused(R"(, "scoring_func": "softmax")"), "config.json: scoring_func");
-  EXPECT_EQ(refused(R"(, "n_group": 3)"), "n_group");
-  EXPECT_EQ(refused(R"(, "moe_layer_freq": 2)"), "config.json: moe_layer_freq");
-  EXPECT_EQ(refused(R"(, "attention_bias": true)"), "config.json: attention_bias");
-  EXPECT_EQ(refused(R"(, "v_head_dim": 0)"), "v_head_dim");
 }
 
 using Memories = std::vector<LayerMemory>;
@@ -449,58 +429,6 @@ TEST(ModelConfig, RefusesStatesThatCannotBe) {
     ASSERT_FALSE(config) << architecture << more;
     EXPECT_NE(config.error().field.find(named), std::string::npos) << more << ": " << config.error().to_string();
   }
-}
-
-constexpr const char* kQwenExperts = R"(, "moe_intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 2)";
-
-TEST(ModelConfig, ExpertsAreThoseOfTransformers) {
-  const auto mixtral = from_json(json_of("mixtral", R"(, "num_local_experts": 8, "num_experts_per_tok": 2)"));
-  ASSERT_TRUE(mixtral) << mixtral.error().to_string();
-  EXPECT_EQ(mixtral->num_experts, 8U);
-  EXPECT_EQ(mixtral->expert_size, 96U) << "the size of the feed-forward part";
-  EXPECT_TRUE(mixtral->normalize_experts);
-  EXPECT_EQ(mixtral->rope_theta, 1000000.0);
-  const auto qwen3 = from_json(json_of("qwen3_moe", kQwenExperts));
-  ASSERT_TRUE(qwen3) << qwen3.error().to_string();
-  EXPECT_EQ(qwen3->expert_size, 32U);
-  EXPECT_FALSE(qwen3->normalize_experts);
-  EXPECT_EQ(qwen3->qk_norm, QkNorm::per_head);
-  EXPECT_EQ(qwen3->head_dim, 16U);
-  const auto qwen2 = from_json(json_of("qwen2_moe", std::string(kQwenExperts) + R"(, "shared_expert_intermediate_size": 64)"));
-  ASSERT_TRUE(qwen2) << qwen2.error().to_string();
-  EXPECT_EQ(qwen2->shared_expert_size, 64U);
-  EXPECT_EQ(qwen2->parts_per_token(), 3U);
-  EXPECT_TRUE(qwen2->qkv_bias);
-}
-
-TEST(ModelConfig, SomeLayersOfAMixtureAreDense) {
-  const auto config = from_json(json_of(
-      "qwen3_moe", std::string(kQwenExperts) + R"(, "num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [3, 99])"));
-  ASSERT_TRUE(config) << config.error().to_string();
-  std::vector<std::uint32_t> experts;
-  for (std::uint32_t i = 0; i < 6; ++i) experts.push_back(config->layer(i).num_experts);
-  EXPECT_EQ(experts, (std::vector<std::uint32_t>{0, 8, 0, 0, 0, 8}));
-}
-
-TEST(ModelConfig, RefusesExpertsThatCannotBe) {
-  const std::string qwen = R"(, "moe_intermediate_size": 32)";
-  for (const auto& [more, named] : {
-           std::pair<std::string, std::string>{R"(, "num_experts": 8)", "num_experts_per_tok"},
-           {R"(, "num_experts": 8, "num_experts_per_tok": 9)", "num_experts_per_tok"},
-           {R"(, "num_experts": 8, "num_experts_per_tok": 0)", "num_experts_per_tok"},
-           {R"(, "num_experts": 4294967295, "num_experts_per_tok": 1)", "num_experts"},
-           {R"(, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 0)", "moe_intermediate_size"},
-           {R"(, "num_experts": 8, "num_experts_per_tok": 2, "decoder_sparse_step": 0)", "decoder_sparse_step"},
-           {R"(, "num_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": ["two"])", "mlp_only_layers"},
-           {R"(, "num_experts": 8, "num_experts_per_tok": 2, "use_sliding_window": true)", "use_sliding_window"},
-       }) {
-    const auto config = from_json(json_of("qwen3_moe", qwen + more));
-    ASSERT_FALSE(config) << more;
-    EXPECT_NE(config.error().field.find(named), std::string::npos) << config.error().to_string();
-  }
-  const auto clipped = from_json(json_of("olmoe", R"(, "num_experts": 8, "num_experts_per_tok": 2, "clip_qkv": 8.0)"));
-  ASSERT_FALSE(clipped);
-  EXPECT_EQ(clipped.error().code, ErrorCode::unsupported);
 }
 
 }  // namespace

@@ -284,18 +284,21 @@ class GgufHeader {
   std::uint64_t count_ = 0;
 };
 
-// Of DeepSeek's files.
-inline void add_latent_keys(const ModelConfig& c, const std::string& prefix, GgufHeader& header) {
-  header.add(prefix + "attention.kv_lora_rank", c.latent.kv_rank);
-  if (c.latent.q_rank > 0) header.add(prefix + "attention.q_lora_rank", c.latent.q_rank);
-  header.add(prefix + "attention.key_length_mla", c.latent.key_dim + c.rotary_dim);
-  header.add(prefix + "attention.value_length_mla", c.latent.value_dim);
+// Of DeepSeek's files, and of others with its router.
+inline void add_router_keys(const ModelConfig& c, const std::string& prefix, GgufHeader& header) {
   header.add(prefix + "leading_dense_block_count", static_cast<std::uint32_t>(std::ranges::count(c.dense_layers, true)));
   header.add(prefix + "expert_gating_func", c.expert_scoring == ExpertScoring::sigmoid ? 2U : 1U);
   header.add(prefix + "expert_weights_norm", c.normalize_experts);
   header.add(prefix + "expert_weights_scale", c.expert_scale);
   header.add(prefix + "expert_group_count", std::max(c.num_expert_groups, 1U));
   header.add(prefix + "expert_group_used_count", std::max(c.groups_per_token, 1U));
+}
+
+inline void add_latent_keys(const ModelConfig& c, const std::string& prefix, GgufHeader& header) {
+  header.add(prefix + "attention.kv_lora_rank", c.latent.kv_rank);
+  if (c.latent.q_rank > 0) header.add(prefix + "attention.q_lora_rank", c.latent.q_rank);
+  header.add(prefix + "attention.key_length_mla", c.latent.key_dim + c.rotary_dim);
+  header.add(prefix + "attention.value_length_mla", c.latent.value_dim);
   const double usual = 1.0 / std::sqrt(static_cast<double>(c.latent.key_dim + c.rotary_dim));
   if (c.rope_scaling == RopeScaling::yarn)
     header.add(prefix + "rope.scaling.yarn_log_multiplier",
@@ -308,7 +311,8 @@ inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = fa
   std::string architecture = c.architecture == "mistral" || c.architecture == "mixtral" ? "llama" : c.architecture;
   if (architecture == "gpt_oss") architecture = "gpt-oss";
   if (architecture.starts_with("deepseek")) architecture = "deepseek2";
-  std::erase(architecture, '_');
+  if (architecture == "olmo3") architecture = "olmo2";
+  if (architecture != "seed_oss" && architecture != "ernie4_5") std::erase(architecture, '_');
   if (architecture == "granitemoehybrid" || architecture == "bamba") architecture = "granitehybrid";
   if (architecture == "falconh1") architecture = "falcon-h1";
   const std::string prefix = architecture + ".";
@@ -339,6 +343,7 @@ inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = fa
   header.add(prefix + "attention.key_length", latents_are_joined ? latent.key_dim + c.rotary_dim : c.head_dim);
   header.add(prefix + "attention.value_length", latents_are_joined ? latent.value_dim : latent.kv_rank > 0 ? latent.kv_rank : c.head_dim);
   if (c.latent.kv_rank > 0) add_latent_keys(c, prefix, header);
+  if (c.expert_tensors == ExpertTensors::apart_shared) add_router_keys(c, prefix, header);
   header.add(prefix + "attention.layer_norm_rms_epsilon", c.norm_epsilon);
   header.add(prefix + "rope.freq_base", static_cast<float>(c.rope_theta));
   if (c.rope_scaling == RopeScaling::linear) {
@@ -349,6 +354,7 @@ inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = fa
     header.add(prefix + "rope.scaling.type", "yarn");
     header.add(prefix + "rope.scaling.factor", static_cast<float>(c.rope_factor));
     header.add(prefix + "rope.scaling.original_context_length", static_cast<std::uint32_t>(c.rope_original_context));
+    if (architecture == "olmo2") header.add(prefix + "rope.scaling.attn_factor", c.rope_attention_factor);
   }
   if (c.rope_scaling == RopeScaling::longrope) {
     header.add(prefix + "rope.scaling.original_context_length", static_cast<std::uint32_t>(c.rope_original_context));
