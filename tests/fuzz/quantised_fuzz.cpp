@@ -31,7 +31,7 @@ void read_rows(const quire::QuantisedMatrix& matrix, bool may_reorder) {
     return;
   }
   QUIRE_CHECK(rows->order().empty() || (may_reorder && rows->order().size() == matrix.columns), "an order of other columns");
-  const bool four_bits = rows->format() == quire::UnpackedFormat::q4;
+  const bool four_bits = rows->format() == quire::UnpackedFormat::q4 || rows->format() == quire::UnpackedFormat::q4_table;
   std::vector<float> floats(matrix.columns), scales(matrix.columns / (four_bits ? 32 : 16)), minimums(scales.size());
   std::vector<std::uint16_t> halves(matrix.columns);
   std::vector<std::uint8_t> codes(matrix.columns);

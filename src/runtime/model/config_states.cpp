@@ -65,7 +65,8 @@ std::uint32_t adjusted_width(JsonFields& fields, std::uint32_t width) {
                "use the config that belongs to the weights");
     return width;
   }
-  const auto scaled = static_cast<std::uint64_t>(factor * static_cast<double>(std::uint64_t{2} * width / 3));
+  const std::uint64_t usual = std::uint64_t{2} * width / 3;
+  const auto scaled = static_cast<std::uint64_t>(factor * static_cast<double>(usual));
   return static_cast<std::uint32_t>((scaled + multiple - 1) / multiple * multiple);
 }
 

@@ -179,7 +179,7 @@ void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& ta
       while (kept + count < wanted.size() && wanted[kept + count] == row + count && row + count < end) ++count;
       std::copy_n(pass.workspace.hidden + row * width, row == kept ? 0 : count * width, pass.workspace.hidden + kept * width);
       for (std::uint32_t i = 0; i < count; ++i) pass.workspace.sources[kept + i] = row + i;
-      if (group != nullptr) add_items(pass, *group, tables.row(*index, sequence.slot).data(), row, count, kept);
+      if (index) add_items(pass, pass.workspace.groups[*index], tables.row(*index, sequence.slot).data(), row, count, kept);
       add_adapted(adapted, sequence.adapter, kept, count);
       kept += count;
     }

@@ -65,7 +65,7 @@ void TaskCollector::turned(TensorRole role, std::uint32_t layer, std::uint32_t i
   auto view = in_rows ? take(role, layer, 2, std::uint64_t{step} * outputs * parts.size(), inputs)
                       : take(role, layer, 2, std::uint64_t{inputs} * parts.size(), step * outputs);
   if (!view) return;
-  for_slices(*view, parts.size(), [&](TensorView slice, std::size_t i) {
+  for_slices(*view, parts.size(), [&](const TensorView& slice, std::size_t i) {
     for (std::uint32_t first = 0; first < step; ++first)
       tasks_.push_back({slice, parts[i][first], nullptr, false, Picked{first, step, !in_rows}});
   });
@@ -76,7 +76,7 @@ void TaskCollector::stacked_vectors(TensorRole role, std::uint32_t layer, std::u
   const auto step = static_cast<std::uint32_t>(parts.front().size());
   auto view = take(role, layer, 2, parts.size(), step * size);
   if (!view) return;
-  for_slices(*view, parts.size(), [&](TensorView slice, std::size_t i) {
+  for_slices(*view, parts.size(), [&](const TensorView& slice, std::size_t i) {
     for (std::uint32_t first = 0; first < step; ++first) tasks_.push_back({slice, nullptr, parts[i][first], false, Picked{first, step}});
   });
 }
