@@ -49,12 +49,7 @@ class LatentAttention final : public AttentionHalf {
     pass.multiply(std::array{Product{&weights_.attn_output.matrix, out, config_.hidden_size}}, x);
   }
 
-  void attend(Pass& pass, const LayerCache& cache) const override {
-    mix(pass, cache, pass.workspace.input);
-    pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
-      pass.add_to_stream({}, weights_.attn_post_norm, &weights_.ffn_norm, begin, end);
-    });
-  }
+  void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_); }
 
  private:
   // One head's product: inputs of row r at x + r * x_stride, outputs at y + r * y_stride.

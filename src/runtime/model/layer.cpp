@@ -18,6 +18,14 @@ std::unique_ptr<const AttentionHalf> make_look_back(const LayerConfig& layer, co
 
 }  // namespace
 
+void AttentionHalf::mix_into_stream(Pass& pass, const LayerCache& cache, const LayerWeights& weights,
+                                    const std::vector<float>& bias) const {
+  mix(pass, cache, pass.workspace.input);
+  pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
+    pass.add_to_stream(bias, weights.attn_post_norm, &weights.ffn_norm, begin, end);
+  });
+}
+
 std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& weights) {
   std::vector<Layer> layers;
   for (std::uint32_t i = 0; i < config.num_layers; ++i) {

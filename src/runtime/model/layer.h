@@ -41,6 +41,10 @@ class AttentionHalf {
   virtual void attend(Pass& pass, const LayerCache& cache) const = 0;
   // Its first part: what is made of the rows goes to out, row r to out + r * hidden_size, without bias and norm.
   virtual void mix(Pass& pass, const LayerCache& cache, float* out) const = 0;
+
+ protected:
+  // How most attend: what mix() makes goes to the stream, with this bias (empty: none), and what is behind it as the layer has it.
+  void mix_into_stream(Pass& pass, const LayerCache& cache, const LayerWeights& weights, const std::vector<float>& bias = {}) const;
 };
 
 class FeedForwardHalf {

@@ -50,12 +50,7 @@ class Mamba2 final : public AttentionHalf {
     pass.multiply(std::array{Product{&weights_.state_output.matrix, out, config_.hidden_size}}, x);
   }
 
-  void attend(Pass& pass, const LayerCache& cache) const override {
-    mix(pass, cache, pass.workspace.input);
-    pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
-      pass.add_to_stream(weights_.state_output.bias, weights_.attn_post_norm, &weights_.ffn_norm, begin, end);
-    });
-  }
+  void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.state_output.bias); }
 
  private:
   // Biases and scales; steps become those of the scan, and their decays go to a place of their own.

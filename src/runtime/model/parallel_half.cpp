@@ -35,12 +35,7 @@ class ParallelHalf final : public AttentionHalf {
     });
   }
 
-  void attend(Pass& pass, const LayerCache& cache) const override {
-    mix(pass, cache, pass.workspace.input);
-    pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
-      pass.add_to_stream({}, weights_.attn_post_norm, &weights_.ffn_norm, begin, end);
-    });
-  }
+  void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_); }
 
  private:
   void add_bias(const Kernels& kernels, float* x, const std::vector<float>& bias) const {

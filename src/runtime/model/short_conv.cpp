@@ -49,12 +49,7 @@ class ShortConv final : public AttentionHalf {
     pass.multiply(std::array{Product{&weights_.state_output.matrix, mixed, width}}, x);
   }
 
-  void attend(Pass& pass, const LayerCache& cache) const override {
-    mix(pass, cache, pass.workspace.input);
-    pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
-      pass.add_to_stream(weights_.state_output.bias, weights_.attn_post_norm, &weights_.ffn_norm, begin, end);
-    });
-  }
+  void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.state_output.bias); }
 
  private:
   LayerConfig config_;
