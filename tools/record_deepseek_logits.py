@@ -7,14 +7,11 @@
 Weights, prompt and format are those of record_logits.py. transformers leaves the factor by which yarn scales queries out of its V2 (the
 model's authors and vLLM do not), so the record has it with V3 alone.
 """
-import json
-
 import numpy as np
-import torch
 import transformers
 
 import record_logits
-from record_expert_logits import KEPT, PARTS
+from record_expert_logits import KEPT, PARTS, run_experts
 from record_logits import FLOAT_BITS, LATE_NAMES, VOCAB
 
 SHAPE = dict(vocab_size=VOCAB, hidden_size=256, intermediate_size=128, moe_intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
@@ -80,16 +77,7 @@ def gguf_tensor(name, kind, config, value):
 def run(model_name, container, kind, prompt):
     config_class, model_class, options = MODELS[model_name]
     config = config_class(**(SHAPE if "deepseek" in model_name else PLAIN) | options, attn_implementation="eager")
-    model = model_class(config).eval()
-    state = {}
-    for name, value in model.state_dict().items():
-        array = gguf_tensor(name, kind, config, value) if container == "gguf" else tensor(name, kind, tuple(value.shape), container)
-        state[name] = torch.from_numpy(np.ascontiguousarray(array))
-    model.load_state_dict(state)
-    logits = record_logits.logits_of(model, prompt)
-    described = json.loads(config.to_json_string(use_diff=False))
-    described = {key: value for key, value in described.items() if key in KEEP}
-    return dict(name=f"{model_name}_{container}_{kind}", container=container, type=kind, config=described), logits
+    return run_experts(model_name, container, kind, prompt, config, model_class, (tensor, gguf_tensor), KEEP)
 
 
 if __name__ == "__main__":

@@ -86,21 +86,27 @@ def gguf_tensor(name, kind, config, value):
     return array
 
 
+def run_experts(model_name, container, kind, prompt, config, model_class, makers, kept):
+    """The case and its logits; `makers` of a tensor: by its own name, and by that of a GGUF file."""
+    of_name, of_gguf = makers
+    model = model_class(config).eval()
+    state = {}
+    for name, value in model.state_dict().items():
+        array = of_gguf(name, kind, config, value) if container == "gguf" else of_name(name, kind, tuple(value.shape), container)
+        state[name] = torch.from_numpy(np.ascontiguousarray(array))
+    model.load_state_dict(state)
+    logits = record_logits.logits_of(model, prompt)
+    described = json.loads(config.to_json_string(use_diff=False))
+    described = {key: value for key, value in described.items() if key in kept}
+    return dict(name=f"{model_name}_{container}_{kind}", container=container, type=kind, config=described), logits
+
+
 def run(model_name, container, kind, prompt):
     config_class, model_class, options = MODELS[model_name]
     config = config_class(**SHAPE | options, attn_implementation="eager")
     if container == "gguf" and model_name in ("mixtral", "qwen3_moe", "granitemoe"):
         config.norm_topk_prob = True  # there is no key for it
-    model = model_class(config).eval()
-    state = {}
-    for name, value in model.state_dict().items():
-        array = gguf_tensor(name, kind, config, value) if container == "gguf" else tensor(name, kind, tuple(value.shape), container)
-        state[name] = torch.from_numpy(np.ascontiguousarray(array))
-    model.load_state_dict(state)
-    logits = record_logits.logits_of(model, prompt)
-    described = json.loads(config.to_json_string(use_diff=False))
-    described = {key: value for key, value in described.items() if key in KEPT}
-    return dict(name=f"{model_name}_{container}_{kind}", container=container, type=kind, config=described), logits
+    return run_experts(model_name, container, kind, prompt, config, model_class, (tensor, gguf_tensor), KEPT)
 
 
 if __name__ == "__main__":

@@ -234,6 +234,14 @@ void expect_invisible(const EngineOptions& base, const EngineOptions& squeezed, 
   expect_equal(drafted, alone);
 }
 
+// Where the squeezed run has so many blocks, of four tokens.
+void expect_squeezed_invisible(const std::string& model, std::uint32_t num_blocks, std::uint32_t num_squeezed, bool async_scheduling) {
+  EngineOptions squeezed = base_options(model, num_squeezed);
+  squeezed.cache.block_size = 4;
+  squeezed.scheduler.max_num_batched_tokens = 64;
+  expect_invisible(base_options(model, num_blocks), squeezed, async_scheduling);
+}
+
 // With asynchronous scheduling or without: each takes minutes where the processor is slow.
 class InvisibleScheduler : public testing::TestWithParam<bool> {
  protected:
@@ -261,10 +269,7 @@ std::string windowed_model(const tiny::TempFolder& folder) {
 TEST_P(InvisibleScheduler, OverWindows) {
   const tiny::TempFolder folder;
   const std::string model = windowed_model(folder);
-  EngineOptions squeezed = base_options(model, 132);
-  squeezed.cache.block_size = 4;
-  squeezed.scheduler.max_num_batched_tokens = 64;
-  expect_invisible(base_options(model, 1200), squeezed, GetParam());
+  expect_squeezed_invisible(model, 1200, 132, GetParam());
 }
 
 // Where a row's experts are chosen by what it is, and weights are read for all rows of an expert at once.
@@ -272,10 +277,7 @@ TEST_P(InvisibleScheduler, OverExperts) {
   const tiny::TempFolder folder;
   const std::string model = folder.file("mixture");
   tiny::write_mixture_weights(model);
-  EngineOptions squeezed = base_options(model, 84);
-  squeezed.cache.block_size = 4;
-  squeezed.scheduler.max_num_batched_tokens = 64;
-  expect_invisible(base_options(model, 600), squeezed, GetParam());
+  expect_squeezed_invisible(model, 600, 84, GetParam());
 }
 
 // One vector per token for all heads, and experts that are chosen by groups.
@@ -283,10 +285,7 @@ TEST_P(InvisibleScheduler, OverLatents) {
   const tiny::TempFolder folder;
   const std::string model = folder.file("deepseek.gguf");
   tiny::write_deepseek_weights(model);
-  EngineOptions squeezed = base_options(model, 84);
-  squeezed.cache.block_size = 4;
-  squeezed.scheduler.max_num_batched_tokens = 64;
-  expect_invisible(base_options(model, 600), squeezed, GetParam());
+  expect_squeezed_invisible(model, 600, 84, GetParam());
 }
 
 // gpt-oss: windows in every other layer, sinks, experts.
@@ -294,10 +293,7 @@ TEST_P(InvisibleScheduler, OverSinks) {
   const tiny::TempFolder folder;
   const std::string model = folder.file("gpt_oss.gguf");
   tiny::write_gpt_oss_weights(model);
-  EngineOptions squeezed = base_options(model, 112);
-  squeezed.cache.block_size = 4;
-  squeezed.scheduler.max_num_batched_tokens = 64;
-  expect_invisible(base_options(model, 900), squeezed, GetParam());
+  expect_squeezed_invisible(model, 900, 112, GetParam());
 }
 
 // A request runs from a state that others have left at the end of a block, wherever chunks and preemptions cut it.

@@ -39,14 +39,7 @@ class GatedDelta final : public AttentionHalf {
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       for (std::uint32_t row = begin; row < end; ++row) order_row(pass, row);
     });
-    run_conv(pass, cache, weights_,
-             {.x = rows + conv_at_,
-              .x_stride = stride_,
-              .out = rows + conv_at_,
-              .out_stride = stride_,
-              .channels = config_.conv_channels(),
-              .taps = config_.state.conv_taps,
-              .silu = true});
+    run_conv(pass, cache, config_, weights_, rows + conv_at_, stride_);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       for (std::uint32_t row = begin; row < end; ++row) norm_row(pass.kernels, rows + row * stride_ + conv_at_);
     });

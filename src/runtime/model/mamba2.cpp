@@ -27,14 +27,7 @@ class Mamba2 final : public AttentionHalf {
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       for (std::uint32_t row = begin; row < end; ++row) finish_row(pass, row);
     });
-    run_conv(pass, cache, weights_,
-             {.x = projected + inner_,
-              .x_stride = stride_,
-              .out = projected + inner_,
-              .out_stride = stride_,
-              .channels = config_.conv_channels(),
-              .taps = config_.state.conv_taps,
-              .silu = true});
+    run_conv(pass, cache, config_, weights_, projected + inner_, stride_);
     scan(pass, cache);
   }
 

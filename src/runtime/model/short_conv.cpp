@@ -25,13 +25,7 @@ class ShortConv final : public AttentionHalf {
         pass.kernels.multiply(gates + 2 * std::size_t{width}, gates, width);
       }
     });
-    run_conv(pass, cache, weights_,
-             {.x = pass.workspace.state_input + 2 * std::size_t{width},
-              .x_stride = stride,
-              .out = pass.workspace.state_input + 2 * std::size_t{width},
-              .out_stride = stride,
-              .channels = width,
-              .taps = config_.state.conv_taps});
+    run_conv(pass, cache, config_, weights_, pass.workspace.state_input + 2 * std::size_t{width}, stride);
   }
 
   void mix(Pass& pass, const LayerCache& /*cache*/, float* mixed) const override {

@@ -35,7 +35,7 @@ inline double softplus(double x) {
   return x > 20.0 ? x : std::log1p(std::exp(x));
 }
 
-// The convolution of a layer, whose state is the first part of the layer's; `run` says the rest, of row 0 of the pass.
-void run_conv(Pass& pass, const LayerCache& cache, const LayerWeights& weights, const ConvRun& run);
+// The convolution of a layer, in place; its state is the first part of the layer's. Row r of the pass is at x + r * stride.
+void run_conv(Pass& pass, const LayerCache& cache, const LayerConfig& config, const LayerWeights& weights, float* x, std::size_t stride);
 
 }  // namespace quire

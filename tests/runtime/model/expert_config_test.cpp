@@ -42,6 +42,10 @@ TEST(ExpertConfig, DeepSeekIsThatOfTransformers) {
     const float grown = 0.1F * std::log(40.0F) + 1.0F;
     EXPECT_FLOAT_EQ(v3->attention_scale, grown * grown / std::sqrt(40.0F));
   }
+  const std::string all_sparse =
+      R"(, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "num_hidden_layers": 5)";
+  EXPECT_EQ(from_json(json_of("deepseek_v2", latents + all_sparse))->dense_layers, std::vector<bool>(5, false));
+  EXPECT_EQ(from_json(json_of("deepseek_v3", latents + all_sparse))->dense_layers, (std::vector{true, true, true, false, false}));
   const auto refused = [&](const std::string& more) { return from_json(json_of("deepseek_v3", latents + experts + more)).error().field; };
   EXPECT_EQ(refused(R"(, "topk_method": "greedy")"), "config.json: topk_method");
   EXPECT_EQ(refused(R"(, "scoring_func": "softmax")"), "config.json: scoring_func");
