@@ -23,6 +23,13 @@ bool all_pairs_equal(const std::vector<float>& values) {
   return true;
 }
 
+// As Q4_0 and symmetric GPTQ have it: code 8 stands for zero.
+bool all_minus_eight(const std::vector<float>& minimums, const std::vector<float>& scales) {
+  for (std::size_t i = 0; i < scales.size(); ++i)
+    if (minimums[i] != -8.0F * scales[i] && !(std::isnan(minimums[i]) && std::isnan(scales[i]))) return false;
+  return true;
+}
+
 void drop_second_of_pairs(std::vector<float>& values) {
   for (std::size_t i = 0; i < values.size() / 2; ++i) values[i] = values[2 * i];
   values.resize(values.size() / 2);
@@ -52,6 +59,7 @@ void store_codes(std::uint8_t* block, WeightFormat format, std::uint32_t lane, c
 
 MatrixPacker::MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_t columns, const CodeTable& table) {
   QUIRE_CHECK(rows > 0 && columns > 0, "an empty matrix");
+  QUIRE_CHECK(format != WeightFormat::q4_signed, "finish() finds it where q4 was asked for");
   packed_.format = format;
   packed_.rows = rows;
   packed_.columns = columns;
@@ -124,8 +132,12 @@ void MatrixPacker::choose_scale_layout() {
     drop_second_of_pairs(scales_);
     drop_second_of_pairs(minimums_);
   }
-  packed_.scale_bytes = all_exact_in_f16(scales_) && all_exact_in_f16(minimums_) ? 2 : 4;
   packed_.has_minimums = std::any_of(minimums_.begin(), minimums_.end(), [](float value) { return value != 0.0F; });
+  if (packed_.format == WeightFormat::q4 && packed_.has_minimums && all_minus_eight(minimums_, scales_)) {
+    packed_.format = WeightFormat::q4_signed;
+    packed_.has_minimums = false;
+  }
+  packed_.scale_bytes = all_exact_in_f16(scales_) && (!packed_.has_minimums || all_exact_in_f16(minimums_)) ? 2 : 4;
 }
 
 PackedMatrix MatrixPacker::finish() {

@@ -18,9 +18,10 @@ inline constexpr std::uint32_t kGroupColumns = 32;
 enum class WeightFormat : std::uint8_t {
   f32,
   bf16,
-  q4,        // groups of 32 along the input: unsigned 4-bit codes, w = code * scale + minimum
-  q4_table,  // the same, but codes stand for bytes of a table of the matrix, w = (table[code] - 128) * scale + minimum
-  q8,        // groups of 32 (two scales per group for groups of 16): unsigned 8-bit codes, w = (code - 128) * scale + minimum
+  q4,         // groups of 32 along the input: unsigned 4-bit codes, w = code * scale + minimum
+  q4_signed,  // the same where every minimum is -8 scales: w = (code - 8) * scale, and no minimums are kept
+  q4_table,   // the same, but codes stand for bytes of a table of the matrix, w = (table[code] - 128) * scale + minimum
+  q8,         // groups of 32 (two scales per group for groups of 16): unsigned 8-bit codes, w = (code - 128) * scale + minimum
 };
 
 // What 4-bit codes stand for, plus 128.
@@ -31,11 +32,11 @@ constexpr bool is_integer(WeightFormat format) {
 }
 // Codes in half-bytes.
 constexpr bool in_nibbles(WeightFormat format) {
-  return format == WeightFormat::q4 || format == WeightFormat::q4_table;
+  return format == WeightFormat::q4 || format == WeightFormat::q4_signed || format == WeightFormat::q4_table;
 }
 // What a code that stands for 0 is in the arithmetic.
 constexpr int zero_code(WeightFormat format) {
-  return format == WeightFormat::q4 ? 0 : 128;
+  return format == WeightFormat::q4 ? 0 : format == WeightFormat::q4_signed ? 8 : 128;
 }
 
 // A weight matrix [rows = outputs][columns = inputs] packed in panels of 16 rows; rows past the end are zero. Columns are a multiple of

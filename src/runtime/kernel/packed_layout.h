@@ -1,10 +1,10 @@
 #pragma once
 // The layout of PackedMatrix::storage, for packing and for plain kernels. Panels of 16 rows follow each other; within a panel
 //  - f32, bf16: [column][16 rows];
-//  - q4, q4_table, q8: one block per 32 columns: codes, then scales [32 / scale_columns][16 rows], then minimums in the same shape (if
-//  any).
-//    Code bytes come in lines of 64, [16 rows][4 columns]: line s of q8 holds columns 4s .. 4s + 3; line s of q4 (q4_table) holds columns
-//    4s .. 4s + 3 in the low and 16 + 4s .. 16 + 4s + 3 in the high half-bytes.
+//  - q4, q4_signed, q4_table, q8: one block per 32 columns: codes, then scales [32 / scale_columns][16 rows], then minimums in the same
+//  shape (if any).
+//    Code bytes come in lines of 64, [16 rows][4 columns]: line s of q8 holds columns 4s .. 4s + 3; line s of q4 (q4_signed, q4_table)
+//    holds columns 4s .. 4s + 3 in the low and 16 + 4s .. 16 + 4s + 3 in the high half-bytes.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -26,14 +26,14 @@ UnpackedFormat format_of(const TensorView& tensor) {
   return format == UnpackedFormat::q4_table ? UnpackedFormat::q4 : format;
 }
 
-// Scales of 16 bits are exact in f16, as a rule, and so is -8 or -128 times each; other zero points are kept in f32.
+// Scales of 16 bits are exact in f16, as a rule; zero points in the middle take nothing, others are kept in f32.
 std::uint64_t estimate_packed_bytes(const QuantisedMatrix& matrix, std::uint64_t values) {
   const bool wide = matrix.scale_type == ScaleType::f32;
   switch (held_format(matrix, matrix.is_reordered, may_reorder(matrix))) {
     case UnpackedFormat::q4_table:
       return values / 2 + values / 32 * 2;
     case UnpackedFormat::q4:
-      return values / 2 + values / 32 * 2 * (wide || matrix.has_zero_points ? 4 : 2);
+      return values / 2 + values / 32 * (matrix.has_zero_points ? 8 : wide ? 4 : 2);
     case UnpackedFormat::q8: {
       const std::uint64_t scales = values / (matrix.group % 32 == 0 ? 32 : 16);
       if (matrix.encoding == WeightEncoding::fp4) return values + scales * (matrix.scale_divisor.empty() ? 2 : 4);
@@ -62,8 +62,8 @@ std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
       return values * 2;
     case GgmlType::iq4_nl:
     case GgmlType::mxfp4:
-      return values / 2 + values / 32 * 2;
     case GgmlType::q4_0:
+      return values / 2 + values / 32 * 2;
     case GgmlType::q4_1:
     case GgmlType::iq4_xs:
       return values / 2 + values / 32 * 4;

@@ -38,7 +38,7 @@ std::vector<float> uniform(Random& random, std::size_t n, float range) {
 }
 
 PackedMatrix make_matrix(Random& random, const WeightCase& kind, std::uint32_t rows, std::uint32_t columns) {
-  MatrixPacker packer(kind.format, rows, columns, kTestTable);
+  MatrixPacker packer(packer_format(kind.format), rows, columns, kTestTable);
   const bool q8 = kind.format == WeightFormat::q8;
   const auto scale = [&](float range) {
     const float value = uniform(random, 1, range)[0];
@@ -55,6 +55,10 @@ PackedMatrix make_matrix(Random& random, const WeightCase& kind, std::uint32_t r
     for (std::size_t i = 0; i < scales.size(); ++i) {
       const bool repeat = q8 && !kind.halves && i % 2 == 1;
       scales[i] = repeat ? scales[i - 1] : scale(0.02F);
+      if (kind.format == WeightFormat::q4_signed) {
+        minimums[i] = -8.0F * scales[i];
+        continue;
+      }
       minimums[i] = !kind.minimums ? 0.0F : repeat ? minimums[i - 1] : scale(0.1F);
     }
     q8 ? packer.put_q8(row, codes, scales, minimums) : packer.put_q4(row, codes, scales, minimums);

@@ -40,6 +40,8 @@ inline std::vector<WeightCase> weight_cases() {
           {.format = WeightFormat::q4, .name = "q4"},
           {.format = WeightFormat::q4, .exact_in_f16 = false, .name = "q4_f32_scales"},
           {.format = WeightFormat::q4, .minimums = false, .name = "q4_no_minimums"},
+          {.format = WeightFormat::q4_signed, .name = "q4_signed"},
+          {.format = WeightFormat::q4_signed, .exact_in_f16 = false, .name = "q4_signed_f32_scales"},
           {.format = WeightFormat::q4_table, .name = "q4_table"},
           {.format = WeightFormat::q4_table, .minimums = false, .exact_in_f16 = false, .name = "q4_table_f32_scales"},
           {.format = WeightFormat::q8, .minimums = false, .name = "q8"},
@@ -72,7 +74,10 @@ inline void put_quantised_row(Rng& rng, const WeightCase& kind, MatrixPacker& pa
   for (std::size_t i = 0; i < scales.size(); ++i) {
     const bool repeat = q8 && !kind.halves && i % 2 == 1;
     scales[i] = repeat ? scales[i - 1] : random_scale(rng, kind, 0.01F);
-    if (kind.minimums) minimums[i] = repeat ? minimums[i - 1] : random_scale(rng, kind, 0.05F);
+    if (kind.format == WeightFormat::q4_signed)
+      minimums[i] = -8.0F * scales[i];
+    else if (kind.minimums)
+      minimums[i] = repeat ? minimums[i - 1] : random_scale(rng, kind, 0.05F);
   }
   for (std::size_t k = 0; k < weights.size(); ++k) {
     const int code = kind.format == WeightFormat::q4_table ? kTestTable[codes[k]] - 128 : static_cast<int>(codes[k]) - (q8 ? 128 : 0);
@@ -81,8 +86,13 @@ inline void put_quantised_row(Rng& rng, const WeightCase& kind, MatrixPacker& pa
   q8 ? packer.put_q8(row, codes, scales, minimums) : packer.put_q4(row, codes, scales, minimums);
 }
 
+// What a packer is asked for: that minimums can go it finds itself.
+inline WeightFormat packer_format(WeightFormat format) {
+  return format == WeightFormat::q4_signed ? WeightFormat::q4 : format;
+}
+
 inline MatrixCase random_matrix(Rng& rng, const WeightCase& kind, std::uint32_t rows, std::uint32_t columns) {
-  MatrixPacker packer(kind.format, rows, columns, kTestTable);
+  MatrixPacker packer(packer_format(kind.format), rows, columns, kTestTable);
   MatrixCase made;
   made.weights.resize(std::size_t{rows} * columns);
   for (std::uint32_t row = 0; row < rows; ++row) {

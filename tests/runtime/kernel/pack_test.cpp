@@ -85,6 +85,21 @@ TEST(MatrixPacker, MergesPairsOfEqualScalesOnlyWhereAllAreEqual) {
   }
 }
 
+TEST(MatrixPacker, DropsMinimumsOnlyWhereAllAreMinusEightScales) {
+  const std::vector<std::uint8_t> codes(64, 11);
+  for (const float last : {-2.0F, -1.9375F}) {
+    MatrixPacker packer(WeightFormat::q4, 1, 64);
+    packer.put_q4(0, codes, std::vector<float>{0.5F, 0.25F}, std::vector<float>{-4.0F, last});
+    const PackedMatrix packed = packer.finish();
+    EXPECT_EQ(packed.format, last == -2.0F ? WeightFormat::q4_signed : WeightFormat::q4);
+    EXPECT_EQ(packed.has_minimums, last != -2.0F);
+    std::vector<float> row(64);
+    unpack_row(packed, 0, row);
+    EXPECT_EQ(row[0], 1.5F);
+    EXPECT_EQ(row[63], 2.75F + last);
+  }
+}
+
 TEST(MatrixPacker, PanelsStartOnCacheLinesAndRowsPastTheEndAreZero) {
   Rng rng(23);
   for (const WeightCase& kind : weight_cases()) {

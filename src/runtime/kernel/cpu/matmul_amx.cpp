@@ -226,7 +226,8 @@ class Tiles {
       __m512i sum = _mm512_load_si512(sums + r * kPanelRows);
       if constexpr (kHalves) sum = _mm512_add_epi32(_mm512_slli_epi32(sum, 8), _mm512_load_si512(sums + kSums + r * kPanelRows));
       const std::int32_t half = kScales == 2 ? s.half_sums[2 * (at + r) + i] : 0;
-      if constexpr (zero_code(kFormat) != 0) sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(kScales == 2 ? 128 * half : s.offsets[at + r]));
+      if constexpr (zero_code(kFormat) != 0)
+        sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(kScales == 2 ? 128 * half : s.offsets[at + r] >> (zero_code(kFormat) == 8 ? 4 : 0)));
       const Vec x_scale = Vec::set(s.x_scales[at + r]);
       acc[r] = Vec::fma(Vec{_mm512_cvtepi32_ps(sum)} * x_scale, scales, acc[r]);
       if constexpr (kMinimums) {
@@ -250,6 +251,8 @@ template <bool kHalves>
 void multiply_tiles(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   if (w.format == WeightFormat::q4)
     Tiles<WeightFormat::q4, 1, kHalves>(w, x, y_stride).run(y, begin, end);
+  else if (w.format == WeightFormat::q4_signed)
+    Tiles<WeightFormat::q4_signed, 1, kHalves>(w, x, y_stride).run(y, begin, end);
   else if (w.format == WeightFormat::q4_table)
     Tiles<WeightFormat::q4_table, 1, kHalves>(w, x, y_stride).run(y, begin, end);
   else if (w.scale_columns == kGroupColumns)

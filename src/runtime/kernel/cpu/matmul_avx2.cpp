@@ -84,7 +84,7 @@ struct Madd {
         for (int r = 0; r < R; ++r) {
           const std::size_t here = at + static_cast<std::size_t>(r);
           if constexpr (zero_code(kFormat) != 0)
-            sums[r] = _mm256_sub_epi32(sums[r], _mm256_set1_epi32(offset_of<kScales>(*task.x, here, i)));
+            sums[r] = _mm256_sub_epi32(sums[r], _mm256_set1_epi32(offset_of<kFormat, kScales>(*task.x, here, i)));
           const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r]), _mm256_set1_ps(task.x->scales[here]));
           acc[r] = _mm256_fmadd_ps(scaled, scale, acc[r]);
           if (w.has_minimums) {

@@ -90,7 +90,7 @@ struct Vnni {
         for (int r = 0; r < R; ++r) {
           const std::size_t here = of_row + static_cast<std::size_t>(r);
           if constexpr (zero_code(kFormat) != 0)
-            sums[r] = _mm512_sub_epi32(sums[r], _mm512_set1_epi32(offset_of<kScales>(*task.x, here, i)));
+            sums[r] = _mm512_sub_epi32(sums[r], _mm512_set1_epi32(offset_of<kFormat, kScales>(*task.x, here, i)));
           acc[r] = Vec::fma(Vec{_mm512_cvtepi32_ps(sums[r])} * Vec::set(task.x->scales[here]), scale, acc[r]);
           if (w.has_minimums) acc[r] = Vec::fma(Vec::set(float_sum<kScales>(*task.x, here, i)), minimum, acc[r]);
         }

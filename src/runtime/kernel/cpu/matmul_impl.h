@@ -74,7 +74,7 @@ const float* widen_block(const PackedMatrix& w, const std::uint8_t* panel, std::
       const int half = shift + (k < 16 ? 0 : 4);
       const Vec code = !nibbles                             ? Vec::codes(line, shift, 255, 128)
                        : w.format == WeightFormat::q4_table ? Vec::look_up(line, half, values)
-                                                            : Vec::codes(line, half, 15, 0);
+                                                            : Vec::codes(line, half, 15, zero_code(w.format));
       Vec::fma(code, scale, minimum).store(scratch + std::size_t{k} * 16);
     }
   }
@@ -147,6 +147,8 @@ void multiply_integers(const PackedMatrix& w, const Activations& x, float* y, st
                        std::uint32_t end) {
   if (w.format == WeightFormat::q4)
     for_panels<Integers<WeightFormat::q4, 1>>(w, x, y, y_stride, begin, end);
+  else if (w.format == WeightFormat::q4_signed)
+    for_panels<Integers<WeightFormat::q4_signed, 1>>(w, x, y, y_stride, begin, end);
   else if (w.format == WeightFormat::q4_table)
     for_panels<Integers<WeightFormat::q4_table, 1>>(w, x, y, y_stride, begin, end);
   else if (w.scale_columns == kGroupColumns)

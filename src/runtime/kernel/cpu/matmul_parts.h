@@ -14,10 +14,12 @@ bool uses_integers(const PackedMatrix& w, const Activations& x) {
   return x.mode != ActivationMode::f32 && is_integer(w.format);
 }
 
-// 128 times the sum of the codes of scale group i of a group of 32 inputs, and that sum as the float that meets minimums.
-template <int kScales>
+// The code that stands for 0 times the sum of the codes of scale group i of a group of 32 inputs, and that sum as the float that meets
+// minimums.
+template <WeightFormat kFormat, int kScales>
 std::int32_t offset_of(const Activations& x, std::size_t at, int i) {
-  return kScales == 2 ? 128 * x.half_sums[2 * at + static_cast<std::size_t>(i)] : x.offsets[at];
+  if constexpr (kScales == 2) return zero_code(kFormat) * x.half_sums[2 * at + static_cast<std::size_t>(i)];
+  return x.offsets[at] >> (zero_code(kFormat) == 8 ? 4 : 0);
 }
 template <int kScales>
 float float_sum(const Activations& x, std::size_t at, int i) {
