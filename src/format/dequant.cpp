@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -210,6 +211,24 @@ constexpr std::array<Unpacker, 27> kUnpackers{{
     {GgmlType::nvfp4, UnpackedFormat::q8, unpack_nvfp4},
 }};
 
+// Where a block of 256 columns keeps what its scales and minimums are multiples of.
+struct UnitPlaces {
+  GgmlType type;
+  int scale;
+  int minimum = -1;  // none
+};
+constexpr std::array<UnitPlaces, 6> kUnitPlaces{{{GgmlType::q2_k, 80, 82},
+                                                 {GgmlType::q3_k, 108},
+                                                 {GgmlType::q4_k, 0, 2},
+                                                 {GgmlType::q5_k, 0, 2},
+                                                 {GgmlType::q6_k, 208},
+                                                 {GgmlType::iq4_xs, 0}}};
+
+const UnitPlaces* find_units(GgmlType type) {
+  const auto* found = std::ranges::find(kUnitPlaces, type, &UnitPlaces::type);
+  return found == kUnitPlaces.end() ? nullptr : found;
+}
+
 const Unpacker* find_unpacker(GgmlType type) {
   for (const Unpacker& unpacker : kUnpackers)
     if (unpacker.type == type) return &unpacker;
@@ -295,6 +314,22 @@ void unpack_q8_row(GgmlType type, std::span<const std::byte> row, const Q8Row& o
   const Unpacker* unpacker = find_unpacker(type);
   QUIRE_CHECK(unpacker && unpacker->format == UnpackedFormat::q8, "the type does not unpack to q8");
   unpack_row(*unpacker, row, out.codes, out.scales, out.minimums);
+}
+
+bool has_units(GgmlType type) {
+  return find_units(type) != nullptr;
+}
+
+void unpack_units(GgmlType type, std::span<const std::byte> row, std::span<float> units) {
+  const UnitPlaces* places = find_units(type);
+  QUIRE_CHECK(places != nullptr, "the type has no units");
+  const std::size_t block_bytes = ggml_type_info(type).block_bytes;
+  QUIRE_CHECK(row.size() % block_bytes == 0 && units.size() == row.size() / block_bytes * 2, "wrong number of units");
+  const auto* in = reinterpret_cast<const std::uint8_t*>(row.data());
+  for (std::size_t i = 0; i < units.size(); i += 2, in += block_bytes) {
+    units[i] = half_at(in + places->scale);
+    units[i + 1] = places->minimum < 0 ? 0.0F : -half_at(in + places->minimum);
+  }
 }
 
 void unpack_bf16_row(GgmlType type, std::span<const std::byte> row, std::span<std::uint16_t> out) {

@@ -48,6 +48,10 @@ struct Q8Row {
 // Of q4 and q4_table.
 void unpack_q4_row(GgmlType type, std::span<const std::byte> row, const Q4Row& out);
 void unpack_q8_row(GgmlType type, std::span<const std::byte> row, const Q8Row& out);
+// The K types and IQ4_XS have one scale and one minimum for 256 columns, of which the others are whole multiples, -128 to 127 times.
+bool has_units(GgmlType type);
+// [columns / 256][2]: scale, minimum. Of a type that has them.
+void unpack_units(GgmlType type, std::span<const std::byte> row, std::span<float> units);
 // BF16 as it is; F16 and F32 rounded to nearest even.
 void unpack_bf16_row(GgmlType type, std::span<const std::byte> row, std::span<std::uint16_t> out);
 

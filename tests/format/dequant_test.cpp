@@ -98,6 +98,28 @@ TEST_P(Dequant, TheKernelFormatHoldsTheSameValues) {
   }
 }
 
+// Each scale and minimum of a type with units is a whole multiple of its own, of a byte.
+TEST_P(Dequant, ScalesAreMultiplesOfTheirUnits) {
+  if (!has_units(GetParam())) return;
+  const Record record = load(GetParam());
+  const bool q8 = unpacked_format(GetParam()).value() == UnpackedFormat::q8;
+  std::vector<std::uint8_t> codes(record.columns);
+  std::vector<float> scales(record.columns / (q8 ? 16 : 32)), minimums(scales.size()), units(record.columns / 256 * 2);
+  for (std::uint32_t r = 0; r < record.rows; ++r) {
+    q8 ? unpack_q8_row(GetParam(), record.row(r), {codes, scales, minimums})
+       : unpack_q4_row(GetParam(), record.row(r), {codes, scales, minimums});
+    unpack_units(GetParam(), record.row(r), units);
+    for (std::size_t i = 0; i < scales.size(); ++i) {
+      const float* unit = &units[i * (q8 ? 16 : 32) / 256 * 2];
+      for (const auto& [value, size] : {std::pair(scales[i], unit[0]), {minimums[i], unit[1]}}) {
+        const float times = size == 0.0F ? 0.0F : std::nearbyint(value / size);
+        EXPECT_EQ(times * size, value) << "row " << r << " scale " << i;
+        EXPECT_TRUE(times >= -128.0F && times <= 127.0F) << times;
+      }
+    }
+  }
+}
+
 TEST_P(Dequant, ReadsRowsAtAnyAlignment) {
   const Record record = load(GetParam());
   std::vector<float> expected(record.columns), floats(record.columns);

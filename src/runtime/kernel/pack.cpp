@@ -126,6 +126,38 @@ void MatrixPacker::put_codes(std::uint32_t row, std::span<const std::uint8_t> co
   std::copy(minimums.begin(), minimums.end(), minimums_.begin() + static_cast<std::ptrdiff_t>(row * per_row));
 }
 
+void MatrixPacker::put_units(std::uint32_t row, std::span<const float> units) {
+  const std::size_t per_row = packed_.columns / kUnitColumns * 2;
+  QUIRE_CHECK(is_integer(packed_.format) && packed_.columns % kUnitColumns == 0, "units of whole blocks of 256 columns");
+  QUIRE_CHECK(row < packed_.rows && units.size() == per_row, "units of a row");
+  units_.resize(packed_.rows * per_row);
+  std::copy(units.begin(), units.end(), units_.begin() + static_cast<std::ptrdiff_t>(row * per_row));
+}
+
+// Which multiple of its unit a scale (unit 0) or minimum (unit 1) is; broken numbers are none.
+float MatrixPacker::multiple_of(const std::vector<float>& values, std::size_t index, std::uint32_t unit) const {
+  const float size = units_[index / (kUnitColumns / packed_.scale_columns) * 2 + unit];
+  return size == 0.0F ? 0.0F : std::nearbyint(values[index] / size);
+}
+
+bool MatrixPacker::all_multiples() const {
+  if (units_.empty() || !all_exact_in_f16(units_) || !std::all_of(units_.begin(), units_.end(), [](float x) { return std::isfinite(x); }))
+    return false;
+  const auto is_multiple = [&](const std::vector<float>& values, std::size_t index, std::uint32_t unit) {
+    const float times = multiple_of(values, index, unit);
+    return times >= -128.0F && times <= 127.0F &&
+           times * units_[index / (kUnitColumns / packed_.scale_columns) * 2 + unit] == values[index];
+  };
+  for (std::size_t i = 0; i < scales_.size(); ++i)
+    if (!is_multiple(scales_, i, 0) || (packed_.has_minimums && !is_multiple(minimums_, i, 1))) return false;
+  return true;
+}
+
+void MatrixPacker::store_multiple(std::uint8_t* at, const std::vector<float>& values, std::size_t index, std::uint32_t unit) const {
+  const auto times = static_cast<std::int8_t>(multiple_of(values, index, unit));
+  std::memcpy(at, &times, 1);
+}
+
 void MatrixPacker::choose_scale_layout() {
   if (packed_.format == WeightFormat::q8 && all_pairs_equal(scales_) && all_pairs_equal(minimums_)) {
     packed_.scale_columns = kGroupColumns;
@@ -137,20 +169,29 @@ void MatrixPacker::choose_scale_layout() {
     packed_.format = WeightFormat::q4_signed;
     packed_.has_minimums = false;
   }
-  packed_.scale_bytes = all_exact_in_f16(scales_) && (!packed_.has_minimums || all_exact_in_f16(minimums_)) ? 2 : 4;
+  packed_.scale_bytes = all_multiples() ? 1 : all_exact_in_f16(scales_) && (!packed_.has_minimums || all_exact_in_f16(minimums_)) ? 2 : 4;
 }
 
 PackedMatrix MatrixPacker::finish() {
   if (is_integer(packed_.format)) {
     choose_scale_layout();
-    packed_.panel_bytes = block_bytes(packed_) * (packed_.columns / kGroupColumns);
+    packed_.panel_bytes = all_unit_bytes(packed_) + block_bytes(packed_) * (packed_.columns / kGroupColumns);
     packed_.storage.resize(packed_.panel_bytes * packed_.num_panels());
     for (std::uint32_t row = 0; row < packed_.rows; ++row) pack_row(row);
   }
   codes_ = {};
   scales_ = {};
   minimums_ = {};
+  units_ = {};
   return std::move(packed_);
+}
+
+void MatrixPacker::pack_units(std::uint32_t row, std::uint8_t* panel) const {
+  const std::uint32_t per_row = packed_.columns / kUnitColumns, parts = packed_.has_minimums ? 2 : 1;
+  for (std::uint32_t i = 0; i < per_row; ++i)
+    for (std::uint32_t part = 0; part < parts; ++part)
+      store_scale(panel + i * unit_bytes(packed_) + std::size_t{2} * (part * kPanelRows + row % kPanelRows),
+                  units_[2 * (std::size_t{row} * per_row + i) + part], 2);
 }
 
 void MatrixPacker::pack_row(std::uint32_t row) {
@@ -158,7 +199,9 @@ void MatrixPacker::pack_row(std::uint32_t row) {
   const std::uint32_t per_block = kGroupColumns / packed_.scale_columns;
   const std::size_t per_row = packed_.columns / packed_.scale_columns;
   const std::size_t size = block_bytes(packed_);
-  std::uint8_t* block = packed_.storage.data() + (row / kPanelRows) * packed_.panel_bytes;
+  std::uint8_t* panel = packed_.storage.data() + (row / kPanelRows) * packed_.panel_bytes;
+  if (packed_.scale_bytes == 1) pack_units(row, panel);
+  std::uint8_t* block = panel + all_unit_bytes(packed_);
   for (std::uint32_t g = 0; g < packed_.columns / kGroupColumns; ++g, block += size) {
     store_codes(block, packed_.format, lane, &codes_[std::size_t{row} * packed_.columns + std::size_t{g} * kGroupColumns]);
     std::uint8_t* scales = block + code_bytes(packed_.format);
@@ -166,6 +209,11 @@ void MatrixPacker::pack_row(std::uint32_t row) {
     for (std::uint32_t i = 0; i < per_block; ++i) {
       const std::size_t from = row * per_row + std::size_t{g} * per_block + i;
       const std::size_t to = (std::size_t{i} * kPanelRows + lane) * packed_.scale_bytes;
+      if (packed_.scale_bytes == 1) {
+        store_multiple(scales + to, scales_, from, 0);
+        if (packed_.has_minimums) store_multiple(minimums + to, minimums_, from, 1);
+        continue;
+      }
       store_scale(scales + to, scales_[from], packed_.scale_bytes);
       if (packed_.has_minimums) store_scale(minimums + to, minimums_[from], packed_.scale_bytes);
     }

@@ -13,6 +13,7 @@ namespace quire {
 
 inline constexpr std::uint32_t kPanelRows = 16;  // outputs per panel: one vector of floats
 inline constexpr std::uint32_t kGroupColumns = 32;
+inline constexpr std::uint32_t kUnitColumns = 256;  // that share the units of their scales and minimums, where there are such
 
 // Kernel formats: each type of a weight file unpacks into one of these.
 enum class WeightFormat : std::uint8_t {
@@ -47,7 +48,7 @@ struct PackedMatrix {
   std::uint32_t columns = 0;
   // Of the integer formats:
   std::uint32_t scale_columns = 0;  // inputs that share a scale, 32 or (q8) 16
-  std::uint32_t scale_bytes = 0;    // 2 when every scale and minimum is exact in f16, else 4
+  std::uint32_t scale_bytes = 0;    // 2 when every scale and minimum is exact in f16, 1 when a whole multiple of its unit, else 4
   bool has_minimums = false;        // false when every minimum is zero
   CodeTable table{};                // q4_table
   std::size_t panel_bytes = 0;
@@ -72,6 +73,9 @@ class MatrixPacker {
   void put_q4(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales, std::span<const float> minimums);
   // codes: `columns` values plus 128; scales and minimums: one per 16 columns. Pairs of equal scales are merged in finish().
   void put_q8(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales, std::span<const float> minimums);
+  // Of an integer format, once for each row or for none: what its scales and minimums are multiples of, [columns / 256][2]; finish() uses
+  // them where each scale and minimum is one, -128 to 127 times.
+  void put_units(std::uint32_t row, std::span<const float> units);
 
   // Packs and leaves the packer empty.
   PackedMatrix finish();
@@ -79,12 +83,17 @@ class MatrixPacker {
  private:
   void put_codes(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales, std::span<const float> minimums);
   void choose_scale_layout();
+  [[nodiscard]] bool all_multiples() const;
+  [[nodiscard]] float multiple_of(const std::vector<float>& values, std::size_t index, std::uint32_t unit) const;
+  void store_multiple(std::uint8_t* at, const std::vector<float>& values, std::size_t index, std::uint32_t unit) const;
   void pack_row(std::uint32_t row);
+  void pack_units(std::uint32_t row, std::uint8_t* panel) const;
 
   PackedMatrix packed_;              // f32 and bf16 go straight to their place
   std::vector<std::uint8_t> codes_;  // of integer formats: [row][column]
   std::vector<float> scales_;        // [row][columns / scale_columns]
   std::vector<float> minimums_;      // same shape
+  std::vector<float> units_;         // [row][columns / 256][scales, minimums], or none
 };
 
 // The weights of one row as the kernels mean them, rounded once to f32: fma(code, scale, minimum) for the integer formats.

@@ -2,9 +2,11 @@
 // The layout of PackedMatrix::storage, for packing and for plain kernels. Panels of 16 rows follow each other; within a panel
 //  - f32, bf16: [column][16 rows];
 //  - q4, q4_signed, q4_table, q8: one block per 32 columns: codes, then scales [32 / scale_columns][16 rows], then minimums in the same
-//  shape (if any).
+//    shape (if any).
 //    Code bytes come in lines of 64, [16 rows][4 columns]: line s of q8 holds columns 4s .. 4s + 3; line s of q4 (q4_signed, q4_table)
 //    holds columns 4s .. 4s + 3 in the low and 16 + 4s .. 16 + 4s + 3 in the high half-bytes.
+//    Where scales and minimums are bytes, each is a signed multiple of a unit, and the panel begins with these units in f16:
+//    [columns / 256][scales, minimums (if any)][16 rows], filled up to a whole cache line.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,8 +29,16 @@ inline std::size_t block_bytes(const PackedMatrix& m) {
   return code_bytes(m.format) + scale_block_bytes(m) * (m.has_minimums ? 2 : 1);
 }
 
+// Units in front of the blocks of a panel, in bytes, and those of 256 columns.
+inline std::size_t unit_bytes(const PackedMatrix& m) {
+  return std::size_t{2} * kPanelRows * (m.has_minimums ? 2 : 1);
+}
+inline std::size_t all_unit_bytes(const PackedMatrix& m) {
+  return m.scale_bytes != 1 ? 0 : (m.columns / kUnitColumns * unit_bytes(m) + 63) / 64 * 64;
+}
+
 inline const std::uint8_t* block_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
-  return m.storage.data() + (row / kPanelRows) * m.panel_bytes + (column / kGroupColumns) * block_bytes(m);
+  return m.storage.data() + (row / kPanelRows) * m.panel_bytes + all_unit_bytes(m) + (column / kGroupColumns) * block_bytes(m);
 }
 
 // As the arithmetic has it: of q4_table what the code stands for.
@@ -41,11 +51,21 @@ inline std::uint32_t code_at(const PackedMatrix& m, std::uint32_t row, std::uint
   return m.format == WeightFormat::q4_table ? m.table[code] : code;
 }
 
-// `offset` is where scales or minimums start in the block.
-inline float scale_in_block(const PackedMatrix& m, std::uint32_t row, std::uint32_t column, std::size_t offset) {
+// Of minimums or of scales.
+inline float unit_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column, bool of_minimums) {
+  std::uint16_t half = 0;
+  const std::uint8_t* panel = m.storage.data() + (row / kPanelRows) * m.panel_bytes;
+  const std::size_t index = row % kPanelRows + (of_minimums ? kPanelRows : 0);
+  std::memcpy(&half, panel + column / kUnitColumns * unit_bytes(m) + 2 * index, sizeof half);
+  return f16_to_float(half);
+}
+
+inline float scale_in_block(const PackedMatrix& m, std::uint32_t row, std::uint32_t column, bool of_minimums) {
   // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): formats with scales have columns for each
   const std::size_t index = (column % kGroupColumns) / m.scale_columns * kPanelRows + row % kPanelRows;
+  const std::size_t offset = code_bytes(m.format) + (of_minimums ? scale_block_bytes(m) : 0);
   const std::uint8_t* at = block_at(m, row, column) + offset + index * m.scale_bytes;
+  if (m.scale_bytes == 1) return static_cast<float>(static_cast<std::int8_t>(*at)) * unit_at(m, row, column, of_minimums);
   std::uint16_t half = 0;
   float full = 0.0F;
   if (m.scale_bytes == 4) {
@@ -57,11 +77,11 @@ inline float scale_in_block(const PackedMatrix& m, std::uint32_t row, std::uint3
 }
 
 inline float scale_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
-  return scale_in_block(m, row, column, code_bytes(m.format));
+  return scale_in_block(m, row, column, false);
 }
 
 inline float minimum_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
-  return m.has_minimums ? scale_in_block(m, row, column, code_bytes(m.format) + scale_block_bytes(m)) : 0.0F;
+  return m.has_minimums ? scale_in_block(m, row, column, true) : 0.0F;
 }
 
 }  // namespace quire

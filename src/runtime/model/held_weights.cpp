@@ -65,10 +65,11 @@ std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
     case GgmlType::q4_0:
       return values / 2 + values / 32 * 2;
     case GgmlType::q4_1:
-    case GgmlType::iq4_xs:
       return values / 2 + values / 32 * 4;
+    case GgmlType::iq4_xs:
+      return values / 2 + values / 32 + values / 256 * 2;
     case GgmlType::q4_k:
-      return values / 2 + values / 32 * 8;
+      return values / 2 + values / 32 * 2 + values / 256 * 4;
     case GgmlType::q8_0:
     case GgmlType::q5_0:
       return values + values / 32 * 2;
@@ -87,12 +88,15 @@ std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
       return values + values / 16 * 2;
     case GgmlType::q3_k:
     case GgmlType::q6_k:
+      return values + values / 16 + values / 256 * 2;
     case GgmlType::iq1_m:
     case GgmlType::iq2_xs:
     case GgmlType::iq2_s:
       return values + values / 16 * 4;
     case GgmlType::q2_k:
-      return values + values / 16 * 8;
+      return values + values / 16 * 2 + values / 256 * 4;
+    case GgmlType::q5_k:
+      return values + values / 32 * 2 + values / 256 * 4;
     default:
       return values + values / 32 * 8;
   }

@@ -18,7 +18,7 @@ struct RowBuffers {
   std::vector<float> floats;
   std::vector<std::uint16_t> halves;
   std::vector<std::uint8_t> codes;
-  std::vector<float> scales, minimums;
+  std::vector<float> scales, minimums, units;
 };
 
 WeightFormat weight_format(UnpackedFormat format) {
@@ -51,6 +51,11 @@ void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row
     const std::size_t groups = columns / (four_bits ? 32 : 16);
     const std::span scales(buffers.scales.data(), groups);
     const std::span minimums(buffers.minimums.data(), groups);
+    if (has_units(source.type)) {
+      buffers.units.resize(columns / kUnitColumns * 2);
+      unpack_units(source.type, bytes, buffers.units);
+      packer.put_units(row, buffers.units);
+    }
     if (four_bits) {
       unpack_q4_row(source.type, bytes, {buffers.codes, scales, minimums});
       packer.put_q4(row, buffers.codes, scales, minimums);

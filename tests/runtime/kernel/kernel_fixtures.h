@@ -31,6 +31,7 @@ struct WeightCase {
   bool halves = false;       // q8: two scales per 32
   bool minimums = true;      // q4, q8
   bool exact_in_f16 = true;  // q4, q8
+  bool units = false;        // where 256 columns are whole blocks: scales and minimums are bytes times units
   const char* name = "";
 };
 
@@ -44,6 +45,10 @@ inline std::vector<WeightCase> weight_cases() {
           {.format = WeightFormat::q4_signed, .exact_in_f16 = false, .name = "q4_signed_f32_scales"},
           {.format = WeightFormat::q4_table, .name = "q4_table"},
           {.format = WeightFormat::q4_table, .minimums = false, .exact_in_f16 = false, .name = "q4_table_f32_scales"},
+          {.format = WeightFormat::q4, .units = true, .name = "q4_units"},
+          {.format = WeightFormat::q4_table, .minimums = false, .units = true, .name = "q4_table_units"},
+          {.format = WeightFormat::q8, .units = true, .name = "q8_units"},
+          {.format = WeightFormat::q8, .halves = true, .minimums = false, .units = true, .name = "q8_halves_units"},
           {.format = WeightFormat::q8, .minimums = false, .name = "q8"},
           {.format = WeightFormat::q8, .halves = true, .minimums = false, .exact_in_f16 = false, .name = "q8_halves"},
           {.format = WeightFormat::q8, .halves = true, .name = "q8_halves_minimums"},
@@ -71,8 +76,18 @@ inline void put_quantised_row(Rng& rng, const WeightCase& kind, MatrixPacker& pa
   std::vector<float> scales(weights.size() / per_scale);
   std::vector<float> minimums(scales.size(), 0.0F);
   for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(rng() % (q8 ? 256 : 16));
+  std::vector<float> units(2 * ((weights.size() + 255) / 256));
+  for (float& unit : units) unit = random_scale(rng, {}, 0.001F);
+  const bool in_units = kind.units && weights.size() % 256 == 0;
+  if (in_units) packer.put_units(row, units);
   for (std::size_t i = 0; i < scales.size(); ++i) {
     const bool repeat = q8 && !kind.halves && i % 2 == 1;
+    if (in_units && !repeat) {
+      const float* unit = &units[i * per_scale / 256 * 2];
+      scales[i] = unit[0] * static_cast<float>(static_cast<int>(rng() % 256) - 128);
+      if (kind.minimums) minimums[i] = unit[1] * static_cast<float>(static_cast<int>(rng() % 256) - 128);
+      continue;
+    }
     scales[i] = repeat ? scales[i - 1] : random_scale(rng, kind, 0.01F);
     if (kind.format == WeightFormat::q4_signed)
       minimums[i] = -8.0F * scales[i];

@@ -1,8 +1,10 @@
 #include "runtime/kernel/matmul.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/kernel/kernel_fixtures.h"
+#include "runtime/kernel/packed_layout.h"
 
 namespace quire {
 namespace {
@@ -43,8 +45,15 @@ struct Shape {
   std::uint32_t m, rows, columns;
 };
 
+// What a packer was given.
+std::uint32_t code_in_file(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
+  const std::uint32_t code = code_at(m, row, column);
+  return m.format != WeightFormat::q4_table ? code : static_cast<std::uint32_t>(std::ranges::find(m.table, code) - m.table.begin());
+}
+
 Shape random_shape(Rng& rng, const WeightCase& kind) {
   Shape shape{1 + random_below(rng, 70), 1 + random_below(rng, 90), 1 + random_below(rng, 200)};
+  if (kind.units) shape.columns = 256 * (1 + shape.columns % 3);
   if (!accepts(kind, shape.columns)) shape.columns = (shape.columns + 31) / 32 * 32;
   return shape;
 }
@@ -67,6 +76,35 @@ TEST(Matmul, EveryTableGivesTheBitsOfThePlainOne) {
         }
       }
     }
+  }
+}
+
+TEST(Matmul, UnitsChangeWhereScalesLieAndNoBit) {
+  for (const WeightCase& kind : weight_cases()) {
+    if (!kind.units) continue;
+    Rng rng(17);
+    const MatrixCase matrix = random_matrix(rng, kind, 40, 768);
+    ASSERT_EQ(matrix.packed.scale_bytes, 1U) << kind.name;
+    MatrixPacker packer(kind.format, 40, 768, kTestTable);
+    const std::size_t per_row = kind.format == WeightFormat::q8 ? 48 : 24;
+    std::vector<std::uint8_t> codes(768);
+    std::vector<float> scales(per_row), minimums(per_row);
+    for (std::uint32_t row = 0; row < 40; ++row) {
+      for (std::uint32_t k = 0; k < 768; ++k) codes[k] = static_cast<std::uint8_t>(code_in_file(matrix.packed, row, k));
+      for (std::uint32_t i = 0; i < per_row; ++i) {
+        scales[i] = scale_at(matrix.packed, row, i * 768 / static_cast<std::uint32_t>(per_row));
+        minimums[i] = minimum_at(matrix.packed, row, i * 768 / static_cast<std::uint32_t>(per_row));
+      }
+      kind.format == WeightFormat::q8 ? packer.put_q8(row, codes, scales, minimums) : packer.put_q4(row, codes, scales, minimums);
+    }
+    const PackedMatrix plain = packer.finish();
+    ASSERT_EQ(plain.scale_bytes, 4U) << kind.name;
+    EXPECT_LT(matrix.packed.bytes(), plain.bytes()) << kind.name;
+    const std::vector<float> x = random_floats(rng, std::size_t{21} * 768, 2.0F);
+    for (const Kernels* kernels : available_kernels())
+      for (const ActivationMode mode : kModes)
+        EXPECT_TRUE(same_bits(multiply(*kernels, matrix.packed, mode, x, 21), multiply(*kernels, plain, mode, x, 21)))
+            << kind.name << " " << kernels->name << " mode " << static_cast<int>(mode);
   }
 }
 

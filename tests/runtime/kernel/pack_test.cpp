@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "runtime/kernel/kernel_fixtures.h"
@@ -82,6 +83,27 @@ TEST(MatrixPacker, MergesPairsOfEqualScalesOnlyWhereAllAreEqual) {
     unpack_row(packed, 1, row);
     EXPECT_EQ(row[0], 1.0F);
     EXPECT_EQ(row[63], 2.0F * last);
+  }
+}
+
+TEST(MatrixPacker, KeepsUnitsOnlyWhereEveryScaleIsAMultiple) {
+  const std::vector<std::uint8_t> codes(256, 3);
+  for (const float last : {63 * 0.25F, 63.5F * 0.25F, 128 * 0.25F, std::numeric_limits<float>::quiet_NaN()}) {
+    MatrixPacker packer(WeightFormat::q4, 2, 256);
+    std::vector<float> scales(8, 0.75F), minimums(8, -0.5F);
+    packer.put_q4(0, codes, scales, minimums);
+    packer.put_units(0, std::vector<float>{0.25F, -0.125F});
+    scales[7] = last;
+    packer.put_q4(1, codes, scales, minimums);
+    packer.put_units(1, std::vector<float>{0.25F, -0.5F});
+    const PackedMatrix packed = packer.finish();
+    EXPECT_EQ(packed.scale_bytes == 1, last == 63 * 0.25F) << last;
+    std::vector<float> row(256);
+    unpack_row(packed, 0, row);
+    EXPECT_EQ(row[0], 1.75F);
+    unpack_row(packed, 1, row);
+    EXPECT_EQ(row[0], 1.75F);
+    if (!std::isnan(last)) EXPECT_EQ(row[255], 3 * last - 0.5F);
   }
 }
 

@@ -96,7 +96,9 @@ class Tiles {
     const std::size_t scale_bytes = std::size_t{16} * w_.scale_bytes;
     const std::size_t code_bytes = kNibbles ? 256 : 512;
     const std::size_t block_bytes = code_bytes + kScales * scale_bytes * (w_.has_minimums ? 2 : 1);
-    const std::uint8_t* block = w_.storage.data() + panel * w_.panel_bytes + stretch_.first_group * block_bytes;
+    const std::uint8_t* start = w_.storage.data() + panel * w_.panel_bytes;
+    const std::uint8_t* block = start + all_unit_bytes(w_) + stretch_.first_group * block_bytes;
+    PanelScales of_panel(w_, start);
     const __m512i table = table_of(w_);
     stretch_.lines = kNibbles ? stretch_.codes[0] : block;
     stretch_.line_stride = kNibbles ? 512 : block_bytes;
@@ -105,10 +107,11 @@ class Tiles {
       for (std::size_t at = 0; at < block_bytes; at += 64)
         _mm_prefetch(reinterpret_cast<const char*>(block + w_.panel_bytes + at), _MM_HINT_T1);
       if constexpr (kNibbles) store_nibbles<kFormat>(block, table, stretch_.codes[g]);
+      if (g == 0 || begins_units(stretch_.first_group + g)) of_panel.enter(stretch_.first_group + g);
       for (std::uint32_t i = 0; i < kScales; ++i) {
         const std::uint8_t* scales = block + code_bytes + i * scale_bytes;
-        load_scales(scales, w_.scale_bytes).store(stretch_.scales[kScales * g + i]);
-        if (w_.has_minimums) load_scales(scales + kScales * scale_bytes, w_.scale_bytes).store(stretch_.minimums[kScales * g + i]);
+        of_panel.scales(scales).store(stretch_.scales[kScales * g + i]);
+        if (w_.has_minimums) of_panel.minimums(scales + kScales * scale_bytes).store(stretch_.minimums[kScales * g + i]);
       }
     }
   }

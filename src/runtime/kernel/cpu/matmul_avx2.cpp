@@ -32,7 +32,9 @@ Line load_line(const std::uint8_t* block, __m256i table, int s) {
   return {_mm256_cvtepu8_epi16(_mm256_castsi256_si128(bytes)), _mm256_cvtepu8_epi16(_mm256_extracti128_si256(bytes, 1))};
 }
 
-__m256 load_scales8(const std::uint8_t* at, std::uint32_t bytes) {
+// Where they are bytes, multiples of the unit.
+__m256 load_scales8(const std::uint8_t* at, std::uint32_t bytes, __m256 unit) {
+  if (bytes == 1) return _mm256_mul_ps(Vec::load8_i8(at), unit);
   if (bytes == 2) return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
   return _mm256_loadu_ps(reinterpret_cast<const float*>(at));
 }
@@ -72,15 +74,22 @@ struct Madd {
     const std::size_t scale_bytes = std::size_t{16} * w.scale_bytes;
     const std::int8_t* x = task.x->codes_at(task.first_row, 0, kCodeBytes);
     std::size_t at = task.x->group_at(task.first_row, 0);
-    const std::uint8_t* block = task.panel;
+    const std::uint8_t* block = task.panel + all_unit_bytes(w);
+    const std::uint8_t* units = task.panel + 16 * half;
+    __m256 unit = _mm256_setzero_ps(), minimum_unit = unit;
     const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w.table.data())));
     for (int r = 0; r < R; ++r) acc[r] = _mm256_setzero_ps();
     for (std::uint32_t g = 0; g < groups; ++g, x += kRowTile * kCodeBytes, at += kRowTile) {
       const std::uint8_t* scales = block + kBlockCodes + 8 * half * w.scale_bytes;
+      if (w.scale_bytes == 1 && begins_units(g)) {
+        unit = load_scales8(units, 2, unit);
+        if (w.has_minimums) minimum_unit = load_scales8(units + 2 * kPanelRows, 2, unit);
+        units += unit_bytes(w);
+      }
       for (int i = 0; i < kScales; ++i) {
         __m256i sums[R];
         dots<R>(block + 32 * half, table, i, x, sums);
-        const __m256 scale = load_scales8(scales + i * scale_bytes, w.scale_bytes);
+        const __m256 scale = load_scales8(scales + i * scale_bytes, w.scale_bytes, unit);
         for (int r = 0; r < R; ++r) {
           const std::size_t here = at + static_cast<std::size_t>(r);
           if constexpr (zero_code(kFormat) != 0)
@@ -88,7 +97,7 @@ struct Madd {
           const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r]), _mm256_set1_ps(task.x->scales[here]));
           acc[r] = _mm256_fmadd_ps(scaled, scale, acc[r]);
           if (w.has_minimums) {
-            const __m256 minimum = load_scales8(scales + (kScales + i) * scale_bytes, w.scale_bytes);
+            const __m256 minimum = load_scales8(scales + (kScales + i) * scale_bytes, w.scale_bytes, minimum_unit);
             acc[r] = _mm256_fmadd_ps(_mm256_set1_ps(float_sum<kScales>(*task.x, here, i)), minimum, acc[r]);
           }
         }

@@ -71,7 +71,8 @@ struct Vnni {
     const std::size_t block_bytes = kCodeBytes + kScales * scale_bytes * (w.has_minimums ? 2 : 1);
     const std::int8_t* x = task.x->codes_at(task.first_row, 0, kBytes);
     std::size_t of_row = task.x->group_at(task.first_row, 0);
-    const std::uint8_t* block = task.panel;
+    const std::uint8_t* block = task.panel + all_unit_bytes(w);
+    PanelScales scales(w, task.panel);
     const __m512i table = table_of(w);
     Vec acc[R];
     for (int r = 0; r < R; ++r) acc[r] = Vec::zero();
@@ -81,12 +82,13 @@ struct Vnni {
         for (std::size_t at = 0; at < block_bytes; at += 64)
           _mm_prefetch(reinterpret_cast<const char*>(block + kAheadBytes + at), _MM_HINT_T0);
       load_codes<kFormat>(block, table, codes);
+      if (begins_units(g)) scales.enter(g);
       block += kCodeBytes;
       for (int i = 0; i < kScales; ++i) {
         __m512i sums[R];
         dots<R>(codes + i * kSteps, x + i * 4 * kSteps, sums);
-        const Vec scale = load_scales(block + i * scale_bytes, w.scale_bytes);
-        const Vec minimum = w.has_minimums ? load_scales(block + (kScales + i) * scale_bytes, w.scale_bytes) : Vec::zero();
+        const Vec scale = scales.scales(block + i * scale_bytes);
+        const Vec minimum = w.has_minimums ? scales.minimums(block + (kScales + i) * scale_bytes) : Vec::zero();
         for (int r = 0; r < R; ++r) {
           const std::size_t here = of_row + static_cast<std::size_t>(r);
           if constexpr (zero_code(kFormat) != 0)

@@ -63,11 +63,14 @@ const float* widen_block(const PackedMatrix& w, const std::uint8_t* panel, std::
   const std::uint32_t per_block = kGroupColumns / w.scale_columns;
   const std::size_t scale_bytes = std::size_t{16} * w.scale_bytes;
   const std::size_t code_bytes = nibbles ? 256 : 512;
-  const std::uint8_t* block = panel + column / kGroupColumns * (code_bytes + scale_bytes * per_block * (w.has_minimums ? 2 : 1));
+  PanelScales of_panel(w, panel);
+  of_panel.enter(column / kGroupColumns);
+  const std::uint8_t* block =
+      panel + all_unit_bytes(w) + column / kGroupColumns * (code_bytes + scale_bytes * per_block * (w.has_minimums ? 2 : 1));
   for (std::uint32_t i = 0; i < per_block; ++i) {
     const std::uint8_t* scales = block + code_bytes + i * scale_bytes;
-    const Vec scale = load_scales(scales, w.scale_bytes);
-    const Vec minimum = w.has_minimums ? load_scales(scales + per_block * scale_bytes, w.scale_bytes) : Vec::zero();
+    const Vec scale = of_panel.scales(scales);
+    const Vec minimum = w.has_minimums ? of_panel.minimums(scales + per_block * scale_bytes) : Vec::zero();
     for (std::uint32_t k = i * w.scale_columns; k < (i + 1) * w.scale_columns; ++k) {
       const int shift = static_cast<int>(8 * (k % 4));
       const std::uint8_t* line = block + std::size_t{16} * ((nibbles ? k % 16 : k) & ~3U);

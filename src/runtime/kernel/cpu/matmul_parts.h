@@ -1,13 +1,41 @@
 #pragma once
 // What integer products over Vec share; include a vec_*.h first. Contract in matmul.h.
 #include "runtime/kernel/matmul.h"
+#include "runtime/kernel/packed_layout.h"
 
 namespace quire {
 namespace {
 
-// 16 scales (or minimums) of a block.
-Vec load_scales(const std::uint8_t* at, std::uint32_t bytes) {
-  return bytes == 2 ? Vec::load_f16(at) : Vec::load(reinterpret_cast<const float*>(at));
+// Scales and minimums of a panel, 16 at a time, as the floats that they stand for.
+class PanelScales {
+ public:
+  PanelScales(const PackedMatrix& w, const std::uint8_t* panel)
+      : units_(panel), bytes_(w.scale_bytes), unit_bytes_(unit_bytes(w)), has_minimums_(w.has_minimums) {}
+
+  // Before those of a group of 32 columns are read: of the first that is, and of each that begins 256 columns.
+  void enter(std::uint32_t group) {
+    if (bytes_ != 1) return;
+    const std::uint8_t* at = units_ + group / (kUnitColumns / kGroupColumns) * unit_bytes_;
+    scale_ = Vec::load_f16(at);
+    if (has_minimums_) minimum_ = Vec::load_f16(at + 2 * kPanelRows);
+  }
+  [[nodiscard]] Vec scales(const std::uint8_t* at) const { return bytes_ == 1 ? Vec::load_i8(at) * scale_ : whole(at); }
+  [[nodiscard]] Vec minimums(const std::uint8_t* at) const { return bytes_ == 1 ? Vec::load_i8(at) * minimum_ : whole(at); }
+
+ private:
+  [[nodiscard]] Vec whole(const std::uint8_t* at) const {
+    return bytes_ == 2 ? Vec::load_f16(at) : Vec::load(reinterpret_cast<const float*>(at));
+  }
+
+  const std::uint8_t* units_;
+  std::uint32_t bytes_;
+  std::size_t unit_bytes_;
+  bool has_minimums_;
+  Vec scale_ = Vec::zero(), minimum_ = Vec::zero();
+};
+
+constexpr bool begins_units(std::uint32_t group) {
+  return group % (kUnitColumns / kGroupColumns) == 0;
 }
 
 bool uses_integers(const PackedMatrix& w, const Activations& x) {

@@ -27,6 +27,10 @@ struct Vec {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
             _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16)))};
   }
+  static Vec load_i8(const std::uint8_t* p) { return {load8_i8(p), load8_i8(p + 8)}; }
+  static __m256 load8_i8(const std::uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
   // Byte j of each 32-bit lane of a line of codes, less zero_point, as floats; `shift` selects the byte or half-byte, `mask` its width.
   static Vec codes(const std::uint8_t* line, int shift, int mask, int zero_point) {
     return {codes8(line, shift, mask, zero_point), codes8(line + 32, shift, mask, zero_point)};
