@@ -9,6 +9,9 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
+
+#include "runtime/model/huge_pages.h"
 
 namespace quire {
 Result<void> pack_weights(const ModelFile& file, std::vector<PackTask>& tasks, ThreadPool& pool, void (*progress)(double)) {
@@ -36,8 +39,14 @@ Result<void> pack_weights(const ModelFile& file, std::vector<PackTask>& tasks, T
       if (progress != nullptr && std::this_thread::get_id() == caller) progress(static_cast<double>(so_far) / static_cast<double>(total));
     }
   });
-  if (outcome && progress != nullptr) progress(1.0);
-  return outcome;
+  if (!outcome) return outcome;
+  std::vector<MemoryRange> packed;
+  for (const PackTask& task : tasks)
+    if (task.matrix != nullptr)
+      packed.push_back({reinterpret_cast<const std::byte*>(task.matrix->storage.data()), task.matrix->storage.size()});
+  gather_in_huge_pages(std::move(packed), pool);
+  if (progress != nullptr) progress(1.0);
+  return {};
 }
 
 }  // namespace quire
