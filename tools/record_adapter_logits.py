@@ -4,7 +4,7 @@
     python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.6 gguf==0.19.0 peft==0.21.2 numpy
     venv/bin/python tools/record_adapter_logits.py     # writes tests/golden/logits/{adapter_cases.json,adapter_logits.f32}
 
-Models, prompt and format are those of record_logits.py. No adapter is stored: its tensors are drawn from their names as the models' are;
+Models, prompt and format are those of record_logits.py and record_state_logits.py. No adapter is stored: its tensors are drawn from their names as the models' are;
 the record has the names and shapes that peft would write, and its config.
 """
 
@@ -15,8 +15,10 @@ import torch
 import transformers
 
 import record_logits
+import record_state_logits
 
-ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+QKV = ["q_proj", "k_proj", "v_proj"]
+ATTENTION = [*QKV, "o_proj"]
 LINEAR = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
 # (model, container, type, the adapter's options)
 CASES = [
@@ -32,13 +34,23 @@ CASES = [
     ("smollm3", "gguf", "F32", dict(r=1, lora_alpha=3, target_modules=LINEAR)),
     ("olmo2", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=LINEAR, rank_pattern={"q_proj": 3, "layers.1.mlp.up_proj": 32},
                                 alpha_pattern={"q_proj": 7, "layers.0.self_attn.v_proj": 1})),
+    # Layers with states.
+    ("lfm2", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=[*QKV, "in_proj", "out_proj", "w1", "w2", "w3"])),
+    ("lfm2", "gguf", "Q8_0", dict(r=4, lora_alpha=8, target_modules=["in_proj", "w2"])),
+    ("granite4", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=[*ATTENTION, "in_proj", "out_proj", "input_linear", "output_linear"])),
+    ("granite4", "gguf", "F32", dict(r=8, lora_alpha=4, target_modules=[*ATTENTION, "in_proj", "out_proj", "input_linear", "lm_head"])),
+    ("bamba", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=[*LINEAR, "in_proj", "out_proj"])),
+    # peft leaves its out_proj alone
+    ("falcon_h1", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=[*LINEAR, "in_proj", "embed_tokens", "lm_head"])),
+    ("qwen3_next", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=[*ATTENTION, "in_proj_qkvz", "in_proj_ba", "out_proj"])),
 ]
 KEPT = ("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "bias", "use_dora", "fan_in_fan_out",
         "modules_to_save", "target_modules")
 
 
 def run(number, model_name, container, kind, options, prompt):
-    case, model = record_logits.load(model_name, container, kind)
+    source = record_state_logits if model_name in record_state_logits.MODELS else record_logits
+    case, model = source.load(model_name, container, kind)
     model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **options)).eval()
     state = peft.get_peft_model_state_dict(model, save_embedding_layers=False)
     drawn = {name: torch.from_numpy(record_logits.floats(name, "F32", value.numel()).reshape(tuple(value.shape))) for name, value in state.items()}

@@ -133,7 +133,7 @@ def values(name, config, container, kind, shape):
     return array
 
 
-def run(model_name, container, kind, prompt):
+def load(model_name, container, kind):
     config_class, model_class, options = MODELS[model_name]
     config = config_class(**SHAPE | options, attn_implementation="eager")
     model = model_class(config).eval()
@@ -142,10 +142,14 @@ def run(model_name, container, kind, prompt):
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and all(m == "lm_head.weight" for m in missing), (missing, unexpected)
     model.tie_weights()
-    logits = record_logits.logits_of(model, prompt)
     described = json.loads(config.to_json_string(use_diff=False))
     described = {key: value for key, value in described.items() if key in KEPT}
-    return dict(name=f"{model_name}_{container}_{kind}", container=container, type=kind, config=described), logits
+    return dict(name=f"{model_name}_{container}_{kind}", container=container, type=kind, config=described), model
+
+
+def run(model_name, container, kind, prompt):
+    case, model = load(model_name, container, kind)
+    return case, record_logits.logits_of(model, prompt)
 
 
 if __name__ == "__main__":

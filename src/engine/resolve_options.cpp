@@ -129,7 +129,6 @@ Result<void> check_states(const EngineOptions& options, const ModelInfo& model) 
   };
   if (options.speculation.num_speculative_tokens > 0)
     return refuse("num_speculative_tokens", "drafts that are wrong could not be taken back");
-  if (options.adapters.is_on()) return refuse("max_loras", "adapters are not implemented with such a model");
   if (options.kv_swap.is_on()) return refuse("kv_swap", "blocks of preempted requests cannot be moved");
   return {};
 }

@@ -105,9 +105,6 @@ TEST(HybridPlan, WhatWouldMoveStatesOrTakeThemBackIsRefused) {
   options.speculation.num_speculative_tokens = 2;
   EXPECT_EQ(field_of(options), "num_speculative_tokens");
   options = {};
-  options.adapters.max_loras = 1;
-  EXPECT_EQ(field_of(options), "max_loras");
-  options = {};
   options.kv_swap.bytes = std::uint64_t{1} << 20U;
   EXPECT_EQ(field_of(options), "kv_swap");
 }

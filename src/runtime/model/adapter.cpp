@@ -38,6 +38,12 @@ struct Outputs {
   std::uint32_t head_dim = 0;  // not 0: rows of each head are kept in the order of turning pairs, as the model's own are
 };
 
+// A module of the file.
+struct LinearPart {
+  std::uint32_t inputs;
+  std::vector<Outputs> parts;
+};
+
 std::unexpected<Error> corrupt(const std::string& tensor, std::string message) {
   return fail(ErrorCode::corrupt, in_quotes(tensor), std::move(message), "train or download the adapter again");
 }
@@ -119,26 +125,53 @@ class AdapterReader {
   }
 
   Result<void> read_layer(const std::string& module, const TensorPair& pair, std::uint32_t layer) {
-    using enum TensorRole;
     const LayerConfig c = model_.layer(layer);
     LayerAdapter& out = out_.layers[layer];
-    const auto is = [&](TensorRole role) { return module + ".weight" == hf_tensor_name(role, layer); };
-    const std::uint32_t turning = c.rope_style == RopeStyle::interleaved ? c.head_dim : 0;
-    const Outputs q_rows{&out.q, c.q_size(), turning}, k_rows{&out.k, c.kv_size(), turning}, v_rows{&out.v, c.kv_size()};
-    const bool is_latent = c.latent.kv_rank > 0;  // its products are taken apart, and take no adapters
-    if (!is_latent && is(q)) return read_linear(module, pair, c.hidden_size, std::array{q_rows});
-    if (is(k)) return read_linear(module, pair, c.hidden_size, std::array{k_rows});
-    if (is(v)) return read_linear(module, pair, c.hidden_size, std::array{v_rows});
-    if (is(qkv)) return read_linear(module, pair, c.hidden_size, std::array{q_rows, k_rows, v_rows});
-    if (!is_latent && is(attn_output)) return read_linear(module, pair, c.q_size(), std::array{Outputs{&out.attn_output, c.hidden_size}});
-    if (c.num_experts == 0) {
-      const Outputs gates{&out.gate, c.intermediate_size}, ups{&out.up, c.intermediate_size};
-      if (is(gate)) return read_linear(module, pair, c.hidden_size, std::array{gates});
-      if (is(up)) return read_linear(module, pair, c.hidden_size, std::array{ups});
-      if (is(gate_up)) return read_linear(module, pair, c.hidden_size, std::array{gates, ups});
-      if (is(down)) return read_linear(module, pair, c.intermediate_size, std::array{Outputs{&out.down, c.hidden_size}});
-    }
+    const auto is = [&](TensorRole role) { return module + ".weight" == hf_tensor_name(role, layer, 0, model_.tensor_names); };
+    for (const std::optional<LinearPart>& part : {attention_part(c, out, is), state_part(c, out, is), feed_forward_part(c, out, is)})
+      if (part) return read_linear(module, pair, part->inputs, part->parts);
     return unsupported(pair.a->name, fmt::format("is of a part of a {} that takes no adapters", model_.architecture));
+  }
+
+  // Products of latents are taken apart, and take none.
+  template <class Is>
+  static std::optional<LinearPart> attention_part(const LayerConfig& c, LayerAdapter& out, Is is) {
+    using enum TensorRole;
+    if (c.memory == LayerMemory::state) return std::nullopt;
+    const std::uint32_t turning = c.rope_style == RopeStyle::interleaved ? c.head_dim : 0;
+    const Outputs q_rows{&out.q, c.gated_attention ? 2 * c.q_size() : c.q_size(), turning};
+    const Outputs k_rows{&out.k, c.kv_size(), turning}, v_rows{&out.v, c.kv_size()};
+    const bool is_latent = c.latent.kv_rank > 0;
+    if (!is_latent && is(q)) return LinearPart{c.hidden_size, {q_rows}};
+    if (is(k)) return LinearPart{c.hidden_size, {k_rows}};
+    if (is(v)) return LinearPart{c.hidden_size, {v_rows}};
+    if (is(qkv)) return LinearPart{c.hidden_size, {q_rows, k_rows, v_rows}};
+    if (!is_latent && is(attn_output)) return LinearPart{c.q_size(), {{&out.attn_output, c.hidden_size}}};
+    return std::nullopt;
+  }
+
+  // Convolutions are no linear layers, and take none.
+  template <class Is>
+  static std::optional<LinearPart> state_part(const LayerConfig& c, LayerAdapter& out, Is is) {
+    using enum TensorRole;
+    if (c.memory == LayerMemory::attention) return std::nullopt;
+    if (is(state_input)) return LinearPart{c.hidden_size, {{&out.state_input, c.state_input_size()}}};
+    if (is(state_output)) return LinearPart{c.state_output_size(), {{&out.state_output, c.hidden_size}}};
+    if (c.state.kind == StateKind::gated_delta && is(state_rates))
+      return LinearPart{c.hidden_size, {{&out.state_rates, 2 * c.state.heads}}};
+    return std::nullopt;
+  }
+
+  template <class Is>
+  static std::optional<LinearPart> feed_forward_part(const LayerConfig& c, LayerAdapter& out, Is is) {
+    using enum TensorRole;
+    if (c.num_experts > 0) return std::nullopt;
+    const Outputs gates{&out.gate, c.intermediate_size}, ups{&out.up, c.intermediate_size};
+    if (is(gate)) return LinearPart{c.hidden_size, {gates}};
+    if (is(up)) return LinearPart{c.hidden_size, {ups}};
+    if (is(gate_up)) return LinearPart{c.hidden_size, {gates, ups}};
+    if (is(down)) return LinearPart{c.intermediate_size, {{&out.down, c.hidden_size}}};
+    return std::nullopt;
   }
 
   // a [rank][inputs], b [outputs][rank]
@@ -235,6 +268,14 @@ Result<std::string> digest_of(std::string_view config, const MappedFile& weights
   return to_hex(hash.finish());
 }
 
+// The converter multiplies weights of this architecture by factors that its files do not say.
+Result<void> check_model(const ModelConfig& model) {
+  if (model.architecture != "falcon-h1") return {};
+  return fail(ErrorCode::unsupported, "architecture",
+              "is falcon-h1 of a GGUF file, whose weights are multiplied by factors that it does not say",
+              "serve the Hugging Face folder of the model with adapters");
+}
+
 Result<void> check_rank(const AdapterConfig& config, std::uint32_t max_rank) {
   std::uint32_t largest = config.rank;
   for (const auto& [module, rank] : config.ranks) largest = std::max(largest, rank);
@@ -248,13 +289,15 @@ Result<void> check_rank(const AdapterConfig& config, std::uint32_t max_rank) {
 std::uint64_t Adapter::bytes() const {
   std::uint64_t sum = embedding_a.size() * sizeof(float) + embedding_b.bytes() + head.bytes();
   for (const LayerAdapter& layer : layers)
-    for (const LowRank* pair : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down})
+    for (const LowRank* pair : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down, &layer.state_input,
+                                &layer.state_rates, &layer.state_output})
       sum += pair->bytes();
   return sum;
 }
 
 Result<Adapter> read_adapter(std::string_view config_text, const SafetensorsFile& weights, const ModelConfig& model,
                              std::uint32_t max_rank) {
+  if (Result<void> checked = check_model(model); !checked) return std::unexpected(std::move(checked.error()));
   const auto json = parse_json(config_text, "adapter_config.json");
   if (!json) return std::unexpected(json.error());
   const auto config = read_adapter_config(JsonRef(*json, "adapter_config.json"));

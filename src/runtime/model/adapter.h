@@ -26,6 +26,7 @@ struct LowRank {
 
 struct LayerAdapter {
   LowRank q, k, v, attn_output, gate, up, down;
+  LowRank state_input, state_rates, state_output;  // of a layer with a state
 };
 
 // Immutable, and read by any thread.

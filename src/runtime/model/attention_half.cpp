@@ -36,27 +36,17 @@ class PagedAttention final : public AttentionHalf {
     });
   }
 
-  void mix(Pass& pass, const LayerCache& cache, float* out) const override {
+  Product mix(Pass& pass, const LayerCache& cache, float* out) const override {
     const Activations x = pass.activations(pass.workspace.mixed, pass.rows, config_.q_size(), pass.workspace.inner_codes);
     run_items(pass, cache.kv, *cache.attention, x);
-    pass.multiply(std::array{output_product(out)}, x);
+    const Product product{&weights_.attn_output.matrix, out, config_.hidden_size, &LayerAdapter::attn_output};
+    pass.multiply({&product, 1}, x);
+    return product;
   }
 
-  void attend(Pass& pass, const LayerCache& cache) const override {
-    mix(pass, cache, pass.workspace.input);
-    const std::array products{output_product(pass.workspace.input)};
-    const AdaptedProducts adapted(pass, products, 0, pass.rows);
-    pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
-      adapted.add(begin, end);
-      pass.add_to_stream(weights_.attn_output.bias, weights_.attn_post_norm, &weights_.ffn_norm, begin, end);
-    });
-  }
+  void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.attn_output.bias); }
 
  private:
-  [[nodiscard]] Product output_product(float* out) const {
-    return {&weights_.attn_output.matrix, out, config_.hidden_size, &LayerAdapter::attn_output};
-  }
-
   // Each head's query lies before its gate, which stays where it is.
   void take_queries(const Pass& pass, std::uint32_t row, float* q) const {
     const float* from = pass.workspace.gates + std::size_t{row} * 2 * config_.q_size();

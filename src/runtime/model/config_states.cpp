@@ -257,6 +257,7 @@ void read_states(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConf
     return drop_unused(config);
   }
   const bool is_falcon = config.architecture == "falcon-h1";
+  if (!is_falcon) config.tensor_names = TensorNames::granite_hybrid;
   if (is_falcon) config.layer_memories.assign(std::min(config.num_layers, kMostLayers), LayerMemory::both);
   const auto inner = fields.need<std::uint32_t>("ssm.inner_size");
   state.kind = StateKind::mamba2;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "runtime/model/adapted_products.h"
 #include "runtime/model/layer.h"
 #include "runtime/model/state_steps.h"
 
@@ -33,10 +34,12 @@ class GatedDelta final : public AttentionHalf {
 
   void write_kv(Pass& pass, const LayerCache& cache) const override {
     float* rows = pass.workspace.state_input;
-    pass.multiply(
-        std::array{Product{&weights_.state_input.matrix, rows, stride_}, Product{&weights_.state_rates, rows + rates_at_, stride_}},
-        pass.stream_input());
+    const std::array products{Product{&weights_.state_input.matrix, rows, stride_, &LayerAdapter::state_input},
+                              Product{&weights_.state_rates, rows + rates_at_, stride_, &LayerAdapter::state_rates}};
+    pass.multiply(products, pass.stream_input());
+    const AdaptedProducts adapted(pass, products, 0, pass.rows);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
+      adapted.add(begin, end);
       for (std::uint32_t row = begin; row < end; ++row) order_row(pass, row);
     });
     run_conv(pass, cache, config_, weights_, rows + conv_at_, stride_);
@@ -46,7 +49,7 @@ class GatedDelta final : public AttentionHalf {
     correct(pass, cache);
   }
 
-  void mix(Pass& pass, const LayerCache& /*cache*/, float* out) const override {
+  Product mix(Pass& pass, const LayerCache& /*cache*/, float* out) const override {
     const StateShape& state = config_.state;
     const std::uint32_t width = config_.state_output_size();
     const std::uint32_t group_width = shared_ * state.head_dim;
@@ -64,7 +67,9 @@ class GatedDelta final : public AttentionHalf {
       }
       pass.kernels.prepare(x, begin, end);
     });
-    pass.multiply(std::array{Product{&weights_.state_output.matrix, out, config_.hidden_size}}, x);
+    const Product product{&weights_.state_output.matrix, out, config_.hidden_size, &LayerAdapter::state_output};
+    pass.multiply({&product, 1}, x);
+    return product;
   }
 
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.state_output.bias); }

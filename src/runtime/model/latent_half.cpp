@@ -34,7 +34,7 @@ class LatentAttention final : public AttentionHalf {
     });
   }
 
-  void mix(Pass& pass, const LayerCache& cache, float* out) const override {
+  Product mix(Pass& pass, const LayerCache& cache, float* out) const override {
     attend_items(pass, cache.kv, *cache.attention, nullptr, [](const AttentionItem&) {});
     const std::uint32_t width = config_.attended_size();
     multiply_heads(pass, weights_.latent.v_up, [&](std::uint32_t head) {
@@ -46,7 +46,9 @@ class LatentAttention final : public AttentionHalf {
     });
     const Activations x = pass.activations(pass.workspace.latent.values, pass.rows, width, pass.workspace.inner_codes);
     pass.for_rows(x.rows, [&](std::uint32_t begin, std::uint32_t end) { pass.kernels.prepare(x, begin, end); });
-    pass.multiply(std::array{Product{&weights_.attn_output.matrix, out, config_.hidden_size}}, x);
+    const Product product{&weights_.attn_output.matrix, out, config_.hidden_size};
+    pass.multiply({&product, 1}, x);
+    return product;
   }
 
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_); }

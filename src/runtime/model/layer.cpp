@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/model/adapted_products.h"
+
 namespace quire {
 namespace {
 
@@ -20,8 +22,10 @@ std::unique_ptr<const AttentionHalf> make_look_back(const LayerConfig& layer, co
 
 void AttentionHalf::mix_into_stream(Pass& pass, const LayerCache& cache, const LayerWeights& weights,
                                     const std::vector<float>& bias) const {
-  mix(pass, cache, pass.workspace.input);
+  const Product made = mix(pass, cache, pass.workspace.input);
+  const AdaptedProducts adapted(pass, {&made, 1}, 0, pass.rows);
   pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
+    adapted.add(begin, end);
     pass.add_to_stream(bias, weights.attn_post_norm, &weights.ffn_norm, begin, end);
   });
 }

@@ -39,8 +39,9 @@ class AttentionHalf {
   virtual void write_kv(Pass& pass, const LayerCache& cache) const = 0;
   // When keys and values of every row are there; of the rows that go on.
   virtual void attend(Pass& pass, const LayerCache& cache) const = 0;
-  // Its first part: what is made of the rows goes to out, row r to out + r * hidden_size, without bias and norm.
-  virtual void mix(Pass& pass, const LayerCache& cache, float* out) const = 0;
+  // Its first part: what is made of the rows goes to out, row r to out + r * hidden_size, without bias and norm. Of
+  // what adapters add to the product with which it ends, and which it returns, the second half is not done.
+  virtual Product mix(Pass& pass, const LayerCache& cache, float* out) const = 0;
 
  protected:
   // How most attend: what mix() makes goes to the stream, with this bias (empty: none), and what is behind it as the layer has it.

@@ -3,9 +3,9 @@
 // The state is what the convolution sees of the tokens before, and for each value of each head some numbers, in tiles of kScanLanes values.
 // Called by the decoder within a pass, on the thread that leads it. Threads share channels, heads and requests, never the tokens of one.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
+#include "runtime/model/adapted_products.h"
 #include "runtime/model/layer.h"
 #include "runtime/model/state_steps.h"
 
@@ -23,15 +23,18 @@ class Mamba2 final : public AttentionHalf {
 
   void write_kv(Pass& pass, const LayerCache& cache) const override {
     float* projected = pass.workspace.state_input;
-    pass.multiply(std::array{Product{&weights_.state_input.matrix, projected, stride_}}, pass.stream_input());
+    const Product product{&weights_.state_input.matrix, projected, stride_, &LayerAdapter::state_input};
+    pass.multiply({&product, 1}, pass.stream_input());
+    const AdaptedProducts adapted(pass, {&product, 1}, 0, pass.rows);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
+      adapted.add(begin, end);
       for (std::uint32_t row = begin; row < end; ++row) finish_row(pass, row);
     });
     run_conv(pass, cache, config_, weights_, projected + inner_, stride_);
     scan(pass, cache);
   }
 
-  void mix(Pass& pass, const LayerCache& /*cache*/, float* out) const override {
+  Product mix(Pass& pass, const LayerCache& /*cache*/, float* out) const override {
     const Activations x = pass.activations(pass.workspace.mixed, pass.rows, inner_, pass.workspace.inner_codes);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       for (std::uint32_t row = begin; row < end; ++row) {
@@ -40,7 +43,9 @@ class Mamba2 final : public AttentionHalf {
       }
       pass.kernels.prepare(x, begin, end);
     });
-    pass.multiply(std::array{Product{&weights_.state_output.matrix, out, config_.hidden_size}}, x);
+    const Product product{&weights_.state_output.matrix, out, config_.hidden_size, &LayerAdapter::state_output};
+    pass.multiply({&product, 1}, x);
+    return product;
   }
 
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.state_output.bias); }

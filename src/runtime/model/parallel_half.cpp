@@ -2,6 +2,7 @@
 // a pass, on the thread that leads it.
 #include <utility>
 
+#include "runtime/model/adapted_products.h"
 #include "runtime/model/layer.h"
 
 namespace quire {
@@ -18,11 +19,13 @@ class ParallelHalf final : public AttentionHalf {
     recurrence_->write_kv(pass, cache);
   }
 
-  void mix(Pass& pass, const LayerCache& cache, float* out) const override {
-    attention_->mix(pass, cache, out);
-    recurrence_->mix(pass, cache, pass.workspace.beside);
+  Product mix(Pass& pass, const LayerCache& cache, float* out) const override {
+    add_adapted(pass, attention_->mix(pass, cache, out));
+    const Product product = recurrence_->mix(pass, cache, pass.workspace.beside);
+    const AdaptedProducts adapted(pass, {&product, 1}, 0, pass.rows);
     const std::uint32_t width = config_.hidden_size;
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
+      adapted.add(begin, end);
       for (std::uint32_t row = begin; row < end; ++row) {
         float* sum = out + std::size_t{row} * width;
         float* other = pass.workspace.beside + std::size_t{row} * width;
@@ -33,11 +36,18 @@ class ParallelHalf final : public AttentionHalf {
         pass.kernels.add(sum, other, width);
       }
     });
+    return {};
   }
 
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_); }
 
  private:
+  // What lies between its two halves would be written over by that of the next product.
+  static void add_adapted(Pass& pass, const Product& product) {
+    const AdaptedProducts adapted(pass, {&product, 1}, 0, pass.rows);
+    if (adapted.num_units() > 0) pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) { adapted.add(begin, end); });
+  }
+
   void add_bias(const Kernels& kernels, float* x, const std::vector<float>& bias) const {
     if (!bias.empty()) kernels.add(x, bias.data(), config_.hidden_size);
   }

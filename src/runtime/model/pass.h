@@ -14,9 +14,9 @@ namespace quire {
 
 // One of the products that share an input: row r goes to y + r * y_stride.
 struct Product {
-  const PackedMatrix* matrix;
-  float* y;
-  std::size_t y_stride;
+  const PackedMatrix* matrix = nullptr;
+  float* y = nullptr;
+  std::size_t y_stride = 0;
   LowRank LayerAdapter::* adapted = nullptr;  // what adapters add to it (adapted_products.h); null: nothing
 };
 

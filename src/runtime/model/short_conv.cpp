@@ -2,8 +2,8 @@
 // that is projected back. The state is what the convolution sees of the tokens before. Called by the decoder within a pass, on the thread
 // that leads it. Threads share channels and requests, never the tokens of one.
 #include <algorithm>
-#include <array>
 
+#include "runtime/model/adapted_products.h"
 #include "runtime/model/layer.h"
 #include "runtime/model/state_steps.h"
 
@@ -17,8 +17,11 @@ class ShortConv final : public AttentionHalf {
   void write_kv(Pass& pass, const LayerCache& cache) const override {
     const std::uint32_t width = config_.hidden_size;
     const std::size_t stride = config_.state_input_size();
-    pass.multiply(std::array{Product{&weights_.state_input.matrix, pass.workspace.state_input, stride}}, pass.stream_input());
+    const Product product{&weights_.state_input.matrix, pass.workspace.state_input, stride, &LayerAdapter::state_input};
+    pass.multiply({&product, 1}, pass.stream_input());
+    const AdaptedProducts adapted(pass, {&product, 1}, 0, pass.rows);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
+      adapted.add(begin, end);
       for (std::uint32_t row = begin; row < end; ++row) {
         float* gates = pass.workspace.state_input + row * stride;
         if (!weights_.state_input.bias.empty()) pass.kernels.add(gates, weights_.state_input.bias.data(), config_.state_input_size());
@@ -28,7 +31,7 @@ class ShortConv final : public AttentionHalf {
     run_conv(pass, cache, config_, weights_, pass.workspace.state_input + 2 * std::size_t{width}, stride);
   }
 
-  void mix(Pass& pass, const LayerCache& /*cache*/, float* mixed) const override {
+  Product mix(Pass& pass, const LayerCache& /*cache*/, float* mixed) const override {
     const std::uint32_t width = config_.hidden_size;
     const Activations x = pass.activations(pass.workspace.mixed, pass.rows, width, pass.workspace.inner_codes);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
@@ -40,7 +43,9 @@ class ShortConv final : public AttentionHalf {
       }
       pass.kernels.prepare(x, begin, end);
     });
-    pass.multiply(std::array{Product{&weights_.state_output.matrix, mixed, width}}, x);
+    const Product product{&weights_.state_output.matrix, mixed, width, &LayerAdapter::state_output};
+    pass.multiply({&product, 1}, x);
+    return product;
   }
 
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.state_output.bias); }

@@ -61,12 +61,12 @@ double worst_difference(const tiny::LogitRecord& record, const tiny::LogitCase& 
 
 TEST(Adapter, LogitsAreThoseOfPeft) {
   const tiny::LogitRecord record = tiny::read_logit_record("adapter_");
-  ASSERT_GE(record.cases.size(), 11U);
+  ASSERT_GE(record.cases.size(), 18U);
   const tiny::TempFolder folder;
   for (const tiny::LogitCase& c : record.cases) {
     const double plain = worst_difference(record, c, folder, ActivationMode::f32, KvDtype::f32);
     const double served = worst_difference(record, c, folder, ActivationMode::int16, KvDtype::bf16);
-    EXPECT_LE(plain, 3e-5) << c.name;
+    EXPECT_LE(plain, c.name.find("qwen3_next") == std::string::npos ? 3e-5 : 6e-5) << c.name;  // whose rule torch takes by chunks
     EXPECT_LE(served, 0.065) << c.name;
     std::printf("%-24s f32 %.2g, as served %.2g\n", c.name.c_str(), plain, served);
   }
@@ -193,6 +193,16 @@ TEST_F(MixedAdapters, TheAttentionOfAMixtureOfExpertsTakesThem) {
   expect_bits_of_alone(options(ActivationMode::int16), 32);
 }
 
+// What goes into and comes out of states, wherever requests are cut.
+TEST_F(MixedAdapters, LayersWithStatesTakeThem) {
+  for (const ModelConfig& config : {tiny::small_lfm2(), tiny::small_mamba("granitemoehybrid")}) {
+    SCOPED_TRACE(config.architecture);
+    adapters_.clear();
+    make(config, "Q8_0");
+    expect_bits_of_alone(options(ActivationMode::int16), 33);
+  }
+}
+
 TEST_F(SeveralAdapters, EveryInstructionSetGivesTheSameBits) {
   make(tiny::small_llama(), "Q4_1");
   const std::vector<TokenId> tokens = tokens_of(1, 70);
@@ -293,6 +303,23 @@ TEST_F(AdapterFolder, AnAdapterOfAnotherModelIsRefused) {
   EXPECT_EQ(error().code, ErrorCode::invalid_argument);
   config_ = tiny::small_mixture("olmoe");  // which has no such feed-forward part
   EXPECT_EQ(error().code, ErrorCode::unsupported);
+}
+
+TEST_F(AdapterFolder, OfAConvolutionOrOfMultipliedWeightsItIsRefused) {
+  config_ = tiny::small_lfm2();
+  tensors_ = tiny::adapter_of(config_, 8);
+  EXPECT_EQ(error().field, "none");
+  tensors_.add("model.layers.0.conv.conv", config_.hidden_size, 3, 8);
+  Error refused = error();
+  EXPECT_EQ(refused.code, ErrorCode::unsupported);
+  EXPECT_NE(refused.field.find("layers.0.conv.conv.lora_A"), std::string::npos) << refused.to_string();
+  config_ = tiny::small_mamba("falcon_h1");
+  tensors_ = tiny::adapter_of(config_, 8);
+  EXPECT_EQ(error().field, "none");
+  config_.architecture = "falcon-h1";  // as GGUF files call it
+  refused = error();
+  EXPECT_EQ(refused.code, ErrorCode::unsupported);
+  EXPECT_EQ(refused.field, "architecture");
 }
 
 TEST_F(AdapterFolder, ARankOfTheConfigThatIsNotTheTensorsIsRefused) {

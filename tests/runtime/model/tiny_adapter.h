@@ -33,22 +33,35 @@ struct AdapterTensors {
   }
 };
 
-// Of all linear layers of a dense model.
+// Of all linear layers outside of experts.
 inline AdapterTensors adapter_of(const ModelConfig& c, std::uint64_t rank, std::string seed = {}) {
   AdapterTensors made{.all = {}, .seed = std::move(seed)};
-  const auto module = [](TensorRole role, std::uint32_t layer) {
-    std::string name = hf_tensor_name(role, layer);
+  const auto module = [&c](TensorRole role, std::uint32_t layer) {
+    std::string name = hf_tensor_name(role, layer, 0, c.tensor_names);
     name.resize(name.size() - std::string_view(".weight").size());
     return name;
   };
   for (std::uint32_t layer = 0; layer < c.num_layers; ++layer) {
-    made.add(module(TensorRole::q, layer), c.q_size(), c.hidden_size, rank);
-    made.add(module(TensorRole::k, layer), c.kv_size(), c.hidden_size, rank);
-    made.add(module(TensorRole::v, layer), c.kv_size(), c.hidden_size, rank);
-    made.add(module(TensorRole::attn_output, layer), c.hidden_size, c.q_size(), rank);
+    const LayerMemory memory = c.layer(layer).memory;
+    if (memory != LayerMemory::attention) {
+      made.add(module(TensorRole::state_input, layer), c.state_input_size(), c.hidden_size, rank);
+      made.add(module(TensorRole::state_output, layer), c.hidden_size, c.state_output_size(), rank);
+      if (c.state.kind == StateKind::gated_delta)
+        made.add(module(TensorRole::state_rates, layer), 2 * std::uint64_t{c.state.heads}, c.hidden_size, rank);
+    }
+    if (memory != LayerMemory::state) {
+      made.add(module(TensorRole::q, layer), (c.gated_attention ? 2U : 1U) * c.q_size(), c.hidden_size, rank);
+      made.add(module(TensorRole::k, layer), c.kv_size(), c.hidden_size, rank);
+      made.add(module(TensorRole::v, layer), c.kv_size(), c.hidden_size, rank);
+      made.add(module(TensorRole::attn_output, layer), c.hidden_size, c.q_size(), rank);
+    }
     if (c.layer(layer).num_experts > 0) continue;
-    made.add(module(TensorRole::gate, layer), c.intermediate_size, c.hidden_size, rank);
-    made.add(module(TensorRole::up, layer), c.intermediate_size, c.hidden_size, rank);
+    if (c.tensor_names == TensorNames::granite_hybrid) {
+      made.add(module(TensorRole::gate_up, layer), 2 * std::uint64_t{c.intermediate_size}, c.hidden_size, rank);
+    } else {
+      made.add(module(TensorRole::gate, layer), c.intermediate_size, c.hidden_size, rank);
+      made.add(module(TensorRole::up, layer), c.intermediate_size, c.hidden_size, rank);
+    }
     made.add(module(TensorRole::down, layer), c.hidden_size, c.intermediate_size, rank);
   }
   return made;
