@@ -2,6 +2,7 @@
 # LINKS: used behind a facade of include/quire, linked and never included. PART: of a larger room, whose tests are its tests.
 quire_room(base base LIBS fmt::fmt OpenSSL::Crypto Threads::Threads ${QUIRE_XXHASH_LIBS} EXCLUDE ${QUIRE_XXHASH_UNUSED})
 quire_room(format format DEPS base LIBS Boost::json)
+quire_room(media media DEPS base LIBS ${QUIRE_PICTURE_LIBS} EXCLUDE ${QUIRE_PICTURE_UNUSED})
 quire_room(text text DEPS base LIBS ${ONIGURUMA_LIBRARY} ${UTF8PROC_LIBRARY} Boost::json)
 quire_room(log log DEPS base text LIBS spdlog::spdlog NO_PCH)
 
@@ -46,7 +47,7 @@ quire_room(engine engine DEPS base core_kv core_kv_hash memory model worker engi
 quire_room(lab lab DEPS base core_connect core_journal LINKS core_schedule core_curve engine LIBS Boost::json ${QUIRE_ZLIB_LIBS} EXCLUDE ${QUIRE_ZLIB_UNUSED})
 # The server, in the order in which a request comes through it.
 quire_room(server_http server/http PART DEPS base text LINKS log LIBS Boost::url NO_PCH)
-quire_room(server_request server/request PART DEPS base text server_http LINKS engine LIBS Boost::json NO_PCH)
+quire_room(server_request server/request PART DEPS base media text server_http LINKS engine LIBS Boost::json NO_PCH)
 quire_room(server_answers server/answers PART DEPS base text server_http server_request LINKS engine NO_PCH)
 quire_room(server_api server/api PART DEPS base server_http server_request server_answers LINKS log NO_PCH EXCLUDE openai responses anthropic pooling)
 quire_room(server_openai server/api/openai PART DEPS base text server_http server_request server_answers server_api NO_PCH)

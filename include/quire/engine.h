@@ -22,6 +22,7 @@
 #include "quire/lab/explain.h"
 #include "quire/model_info.h"
 #include "quire/options.h"
+#include "quire/picture.h"
 #include "quire/request.h"
 #include "quire/sampling.h"
 #include "quire/saved_journal.h"
@@ -104,6 +105,9 @@ struct EngineRequest {
   std::string adapter{};  // the name of one (EngineOptions::adapters, Engine::load_adapter); empty: the model alone
   // That adapter, where it was taken before (Engine::lease_adapter). Null: submit() does, which may read files.
   std::shared_ptr<const AdapterLease> adapter_lease{};
+  // Of a model that sees (ModelInfo::pictures): what stands behind tokens of the prompt, in their order. Not with a beam search or a
+  // session. Their encoder runs beside the steps of others before the request is planned.
+  std::vector<PromptPicture> pictures{};
 };
 
 // Requests that go on from where an open one is. Their first output is what it has put out so far; all else they have from it. The child of

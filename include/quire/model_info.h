@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quire/ids.h"
+#include "quire/picture.h"
 #include "quire/pooling.h"
 
 namespace quire {
@@ -83,6 +84,7 @@ struct ModelInfo {
   std::vector<std::string> notes{};       // what is not as the file's maker may expect
   std::shared_ptr<const TokenizerSpec> tokenizer = std::make_shared<TokenizerSpec>();  // never null; every copy of this shares it
   PoolingInfo pooling{};
+  PictureInfo pictures{};
 
   [[nodiscard]] bool has_states() const { return !state_shapes.empty(); }
 };

@@ -1,6 +1,7 @@
 #pragma once
 // How the next token is chosen. Field names and ranges are those of the OpenAI API and of vLLM's SamplingParams.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -21,6 +22,9 @@ struct RepetitionDetection {
 
   friend bool operator==(const RepetitionDetection&, const RepetitionDetection&) = default;
 };
+
+// What a worker holds of a request's pictures.
+struct PromptPictures;
 
 struct QUIRE_API SamplingParams {
   float temperature = 1.0F;         // 0 is greedy; [0, 2]
@@ -49,6 +53,7 @@ struct QUIRE_API SamplingParams {
   std::vector<std::vector<TokenId>> bad_words{};  // behind all but the last token of one, as outputs, the last is not drawn; none is empty
   RepetitionDetection repetition{};  // 0 <= min_pattern_tokens <= max_pattern_tokens <= 256; min_count 2 to 1024 where it is on
   PoolingParams pooling{};           // of a request that draws no tokens (EngineRequest::pooling)
+  std::shared_ptr<const PromptPictures> pictures{};  // the engine's own: of EngineRequest::pictures
 
   // Every field in its range, or an error that names the field.
   [[nodiscard]] Result<void> validate() const;

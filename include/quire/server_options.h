@@ -42,6 +42,7 @@ struct QUIRE_API ServerOptions {
   // one.
   std::uint32_t max_connections = 4096;
   std::uint32_t max_choices = 128;                        // prompts times n of one request
+  std::uint32_t max_pictures = 999;                       // of one request, where the model sees
   std::uint64_t max_echo_bytes = std::uint64_t{4} << 20;  // prompt repeated by `echo`, over all choices: it waits in memory
   // One per token of the prompt, and as many more as it has alternatives, over all choices that tell them: they are written at once.
   std::uint64_t max_prompt_logprobs = 256 << 10;

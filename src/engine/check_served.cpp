@@ -33,6 +33,7 @@ Result<void> check_served(const EngineRequest& request, const WorkerCapabilities
     return fail(ErrorCode::unsupported, "structured_output", "is not possible: this build of quire has no llguidance",
                 "build with it (QUIRE_GUIDANCE, as ./dev does), or ask for free output");
   }
+  if (!request.pictures.empty() && !worker.encoder_inputs) return refuse("pictures", "are not seen by this engine's worker");
   if (request.pooling && !worker.pooling) return refuse("pooling", "is not done by this engine's worker");
   if (request.sampling.prompt_logprobs && !worker.prompt_logprobs)
     return refuse("prompt_logprobs", "are not given by this engine's worker");

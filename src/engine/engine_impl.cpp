@@ -9,6 +9,7 @@
 #include "core/kv/hash/hash_function.h"
 #include "engine/check_served.h"
 #include "engine/requests/block_names.h"
+#include "engine/requests/validate_pictures.h"
 #include "engine/requests/validate_request.h"
 #include "engine/resolve_options.h"
 #include "quire/journal.h"
@@ -164,6 +165,8 @@ Result<void> EngineImpl::check(EngineRequest& request) const {
   if (auto valid = validate_transfer(request, role); !valid) return valid;
   if (auto valid = validate_request(request, options_, model_.vocab_size); !valid) return valid;
   if (auto valid = validate_rows(request, model_.hidden_size); !valid) return valid;
+  if (auto valid = validate_pictures(request, model_.pictures); !valid) return valid;
+  request.sampling.pictures.reset();
   if (model_.has_states())
     if (auto valid = validate_states(request); !valid) return valid;
   return check_served(request, capabilities_);

@@ -212,6 +212,10 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
     config.swap = {.num_swap_places = num_swap_places(options.kv_swap, plan->layout),
                    .num_far_places = num_far_swap_places(options.kv_swap, plan->layout),
                    .swap_choice = options.kv_swap.choice};
+  // As vLLM: a step's tokens, or the largest picture.
+  if (model.pictures.any())
+    config.encoder.max_encoder_tokens = config.encoder.encoder_cache_size =
+        std::max(options.scheduler.max_num_batched_tokens, model.pictures.max_tokens());
   config.block_size = plan->block_size;
   config.mamba_align = plan->states == MambaCacheMode::align;
   config.cache_block_size = config.mamba_align ? plan->block_size : 0;

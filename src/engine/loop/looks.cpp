@@ -40,6 +40,9 @@ Result<EngineProbe> StepLoop::probe(const Submission& submission) const {
   request.cache_salt = submission.request.cache_salt;
   request.skip_reading_prefix_cache = request.loads_nothing = needs_rows(submission.request.sampling);
   request.block_hashes = submission.names();
+  std::vector<MultimodalFeature> features;
+  for (const PromptPicture& picture : submission.request.pictures) features.push_back({picture.identifier, picture.position});
+  request.multimodal = features;
   name_adapter(submission.adapter.get(), request);
   auto found = core_->probe(request);
   if (!found) return std::unexpected(std::move(found.error()));

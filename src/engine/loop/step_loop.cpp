@@ -4,6 +4,7 @@
 #include "engine/loop/step_loop.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -43,11 +44,16 @@ StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worke
       experts_(live_),
       failures_(*core_, live_, forks_, searches_),
       worker_(std::move(worker)),
+      pictures_(*core_, *worker_),
       compute_rate_(kComputeHorizon_s),
       random_(options_.seed) {}
 
 void StepLoop::add(Submission submission) {
   look_for_news();
+  if (submission.request.pictures.empty() || !pictures_.take(submission)) add_ready(std::move(submission));
+}
+
+void StepLoop::add_ready(Submission submission) {
   if (submission.request.beam_search.has_value())
     searches_.add(submission);
   else
@@ -92,6 +98,11 @@ void StepLoop::cancel(const Submission& submission, FinishReason reason) {
 }
 
 void StepLoop::finish(RequestId id, FinishReason reason) {
+  Submission waiting;
+  if (const auto ended = pictures_.end(id, reason, waiting); ended != LivePictures::Ended::unknown) {
+    if (ended == LivePictures::Ended::all) cancel(waiting, reason);
+    return;
+  }
   Live* live = live_.find_open(id);
   if (live == nullptr) return;
   look_for_news();
@@ -103,7 +114,8 @@ void StepLoop::finish(RequestId id, FinishReason reason) {
 }
 
 std::uint32_t StepLoop::abort_all() {
-  const std::vector<RequestId> ids = live_.open_ids();
+  std::vector<RequestId> ids = live_.open_ids();
+  std::ranges::copy(pictures_.ids(), std::back_inserter(ids));
   std::ranges::for_each(ids, [this](RequestId id) { finish(id, FinishReason::abort); });  // some end with others
   return static_cast<std::uint32_t>(ids.size());
 }
@@ -115,6 +127,10 @@ void StepLoop::notify_with(const std::function<void()>& notify) {
 
 void StepLoop::step() {
   if (options_.grammars != nullptr) failures_.end_refused(options_.grammars->collect());
+  for (Submission& submission : pictures_.take_ready()) {
+    look_for_news();
+    add_ready(std::move(submission));
+  }
   std::optional<Planned> next;
   const bool may_plan = core_->counters().num_unfinished > 0 || awaits_transfers() || is_due(clock_->now_s());
   // Nothing is to be overlapped with a step that computes nothing.
@@ -130,6 +146,7 @@ void StepLoop::step() {
   if (next.has_value()) start(*next);
   if (finished.has_value()) apply(*finished, result, ran_s);
   if (unmasked_ != nullptr) provide_masks();
+  if (!running_.has_value() && !pictures_.is_empty()) worker_->encode();
 }
 
 StepLoop::Planned StepLoop::plan() {
@@ -157,7 +174,7 @@ StepLoop::Planned StepLoop::plan() {
 }
 
 std::optional<double> StepLoop::wait_s() const {
-  if (running_.has_value()) return 0.0;
+  if (running_.has_value() || !pictures_.is_empty()) return 0.0;
   std::optional<double> until_s = core_->next_deadline();
   if (next_step_s_.has_value())
     until_s = std::min(*next_step_s_, until_s.value_or(*next_step_s_));
@@ -340,7 +357,7 @@ void StepLoop::count_transfers(const TransferTotals& totals) {
 const EngineStats& StepLoop::stats() {
   live_.counts().take(core_->counters());
   EngineStats& stats = live_.counts().stats();
-  stats.num_waiting += forks_.num_expected();
+  stats.num_waiting += forks_.num_expected() + pictures_.num_waiting();
   if (options_.kv_events != nullptr) {
     stats.kv_event_batches = options_.kv_events->num_published();
     stats.kv_event_batches_dropped = options_.kv_events->num_dropped();

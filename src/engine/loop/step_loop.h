@@ -22,6 +22,7 @@
 #include "engine/requests/inbox.h"
 #include "engine/requests/live_failures.h"
 #include "engine/requests/live_forks.h"
+#include "engine/requests/live_pictures.h"
 #include "engine/requests/live_requests.h"
 #include "engine/requests/live_searches.h"
 #include "engine/requests/live_sessions.h"
@@ -86,7 +87,7 @@ class StepLoop {
   std::uint32_t abort_all();
 
   // A request is known that has not ended, or a step is under way.
-  [[nodiscard]] bool has_work() const { return core_->has_work() || running_.has_value(); }
+  [[nodiscard]] bool has_work() const { return core_->has_work() || running_.has_value() || !pictures_.is_empty(); }
   // A transfer is under way, or holds blocks of requests that wait for it or have ended.
   [[nodiscard]] bool awaits_transfers() const {
     const CoreCounters counters = core_->counters();
@@ -158,6 +159,7 @@ class StepLoop {
 
   // A pin has expired.
   [[nodiscard]] bool is_due(double now_s) const { return core_->next_deadline().value_or(now_s + 1.0) <= now_s; }
+  void add_ready(Submission submission);
   void add_request(Submission& submission);
   [[nodiscard]] Planned plan();
   void start(Planned planned);
@@ -181,6 +183,7 @@ class StepLoop {
   RoutedExperts experts_;
   LiveFailures failures_;
   std::unique_ptr<WorkerBase> worker_;  // while it computes it reads what the requests ask for
+  LivePictures pictures_;
   std::optional<Running> running_;
   const StepPlan* unmasked_ = nullptr;  // begun, and its masks wait for tokens in flight
   std::optional<double> next_step_s_;   // when to look for transfers, while only they can change anything

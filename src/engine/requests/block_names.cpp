@@ -15,6 +15,9 @@ std::vector<BlockHash> name_blocks(const EngineRequest& request, const AdapterLe
   RequestContent content;
   content.tokens = request.prompt;
   content.cache_salt = request.cache_salt;
+  std::vector<MultimodalFeature> features;
+  for (const PromptPicture& picture : request.pictures) features.push_back({picture.identifier, picture.position});
+  content.multimodal = features;
   if (adapter != nullptr) content.lora_name = adapter->resident->block_name;
   hash_full_blocks(**hash, content, config.block_size, names);
   return names;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "runtime/worker/prompt_pictures.h"
 
 namespace quire {
 namespace {
@@ -97,6 +98,7 @@ NewRequest LiveRequests::request_of(RequestId id, const Live& live) const {
   request.skip_reading_prefix_cache = needs_rows(live.sampling);
   request.loads_nothing = request.skip_reading_prefix_cache;
   request.sampling = &live.sampling;
+  if (live.sampling.pictures != nullptr) request.multimodal = live.sampling.pictures->features;
   name_adapter(live.adapter.get(), request);
   return request;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "format/quote.h"
 #include "runtime/model/config_experts.h"
@@ -299,6 +300,25 @@ void read_still_layers(const JsonRef& json, JsonFields& fields, ModelConfig& con
   }
 }
 
+// The decoder's config lies in that of the whole.
+Result<ModelConfig> config_with_pictures(const JsonRef& json, const std::string& architecture) {
+  const auto text = json.at("text_config");
+  if (!text) return std::unexpected(text.error());
+  auto config = config_from_hf(*text);
+  if (!config) return config;
+  if (config->architecture != "llama")
+    return fail(ErrorCode::unsupported, "config.json: text_config.model_type",
+                fmt::format("{} is not implemented here", in_quotes(config->architecture)), "use a model whose decoder is a llama");
+  auto vision = read_idefics3_vision(json, config->hidden_size);
+  if (!vision) return std::unexpected(std::move(vision.error()));
+  if (!std::in_range<std::uint32_t>(vision->token) || static_cast<std::uint32_t>(vision->token) >= config->vocab_size)
+    return fail(ErrorCode::corrupt, "config.json: image_token_id", fmt::format("{} is not in the vocabulary", vision->token),
+                "use the config that belongs to the weights");
+  config->vision = *vision;
+  config->architecture = architecture;
+  return config;
+}
+
 }  // namespace
 
 Result<ModelConfig> config_from_hf(const JsonRef& json) {
@@ -310,14 +330,17 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
     return fail(ErrorCode::unsupported, "config.json: model_type", "\"gemma3\" takes images, which are not implemented",
                 "use a model of text alone (\"gemma3_text\") or a GGUF file");
   }
+  if (config.architecture == "idefics3" || config.architecture == "smolvlm") return config_with_pictures(json, config.architecture);
   if (config.architecture == "gemma3_text") config.architecture = "gemma3";
   if (config.architecture == "kimi_k2") config.architecture = "deepseek_v3";
   const auto* known = std::ranges::find(kArchitectures, config.architecture, &Architecture::name);
   if (known == kArchitectures.end()) {
-    return fail(ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
-                "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, olmo3, seed_oss, "
-                "ernie4_5, gemma2 or gemma3_text, a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe, granitemoe, gpt_oss, "
-                "deepseek_v2, deepseek_v3, glm4_moe or dots1, or a hybrid of lfm2, granitemoehybrid, bamba, falcon_h1 or qwen3_next");
+    return fail(
+        ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
+        "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, olmo3, seed_oss, "
+        "ernie4_5, gemma2 or gemma3_text, a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe, granitemoe, gpt_oss, "
+        "deepseek_v2, deepseek_v3, glm4_moe or dots1, a hybrid of lfm2, granitemoehybrid, bamba, falcon_h1 or qwen3_next, or one that sees "
+        "of idefics3 or smolvlm");
   }
   read_shape(fields, *known, config);
   config.rope_theta = fields.get_or<double>("rope_theta", known->rope_theta);

@@ -132,6 +132,7 @@ void Decoder::check(const BatchInput& input, const KvCache& cache, const PassOut
     QUIRE_CHECK(input.output_rows[i] < rows, "an output of no row");
     QUIRE_CHECK(i == 0 || input.output_rows[i - 1] < input.output_rows[i], "output rows ascend");
   }
+  for (const EmbeddedRow& embedded : input.embedded) QUIRE_CHECK(embedded.row < rows, "an embedding of no row");
   for (const TokenId token : input.tokens)
     QUIRE_CHECK(std::cmp_less(token, config_.vocab_size) && token >= 0, "a token outside the vocabulary");
 }
@@ -141,14 +142,23 @@ void Decoder::embed(const BatchInput& input) {
   pass_.for_rows(pass_.rows, [&](std::uint32_t begin, std::uint32_t end) {
     for (std::uint32_t row = begin; row < end; ++row) {
       float* hidden = pass_.workspace.hidden + std::size_t{row} * config_.hidden_size;
-      unpack_row(weights_.embedding, static_cast<std::uint32_t>(input.tokens[row]), {hidden, config_.hidden_size});
-      adapt_embedding(row, input.tokens[row]);
-      pass_.kernels.scale(hidden, config_.embedding_scale, config_.hidden_size);
+      embed_row(input, row, hidden);
       take_angles(row);
       pass_.norm_row(hidden, weights_.layers[0].attn_norm, pass_.workspace.input + row * x.stride);
     }
     pass_.kernels.prepare(x, begin, end);
   });
+}
+
+void Decoder::embed_row(const BatchInput& input, std::uint32_t row, float* hidden) {
+  const auto embedded = std::ranges::lower_bound(input.embedded, row, {}, &EmbeddedRow::row);
+  if (embedded != input.embedded.end() && embedded->row == row) {
+    std::copy_n(embedded->embedding, config_.hidden_size, hidden);
+    return;
+  }
+  unpack_row(weights_.embedding, static_cast<std::uint32_t>(input.tokens[row]), {hidden, config_.hidden_size});
+  adapt_embedding(row, input.tokens[row]);
+  pass_.kernels.scale(hidden, config_.embedding_scale, config_.hidden_size);
 }
 
 void Decoder::adapt_embedding(std::uint32_t row, TokenId token) {

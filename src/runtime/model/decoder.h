@@ -33,6 +33,7 @@ class Decoder {
  private:
   void check(const BatchInput& input, const KvCache& cache, const PassOutput& output) const;
   void embed(const BatchInput& input);
+  void embed_row(const BatchInput& input, std::uint32_t row, float* hidden);
   void adapt_embedding(std::uint32_t row, TokenId token);
   void adapt_logits(std::uint32_t count, const std::uint32_t* rows, std::span<float> logits);
   void take_angles(std::uint32_t row);

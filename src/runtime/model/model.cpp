@@ -7,6 +7,7 @@
 #include "runtime/kernel/kernel.h"
 #include "runtime/model/decoder.h"
 #include "runtime/model/model_file.h"
+#include "runtime/model/vision_encoder.h"
 #include "runtime/model/weights.h"
 
 namespace quire {
@@ -14,6 +15,7 @@ namespace quire {
 struct Model::State {
   ModelInfo info;
   Decoder decoder;
+  std::unique_ptr<VisionEncoder> vision = {};
 };
 
 Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -28,11 +30,15 @@ std::uint64_t Model::weight_bytes() const {
 }
 
 std::uint64_t Model::workspace_bytes() const {
-  return state_->decoder.workspace().bytes();
+  return state_->decoder.workspace().bytes() + (state_->vision == nullptr ? 0 : state_->vision->workspace_bytes());
 }
 
 const char* Model::kernel_name() const {
   return state_->decoder.kernels().name;
+}
+
+VisionEncoder* Model::vision() {
+  return state_->vision.get();
 }
 
 void Model::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks) {
@@ -61,7 +67,21 @@ class ModelLoader {
     const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs,  options.pool->num_threads(), positions,
                                  options.num_cache_groups,       options.max_lora_rank, weights->are_reordered()};
     Decoder decoder(file.config(), std::move(*weights), **kernels, options.activations, limits, *options.pool);
-    return std::unique_ptr<Model>(new Model(std::unique_ptr<Model::State>(new Model::State{std::move(info), std::move(decoder)})));
+    auto vision = load_vision_of(file, info, **kernels, *options.pool);
+    if (!vision) return std::unexpected(std::move(vision.error()));
+    if (*vision != nullptr) info.weight_bytes += (*vision)->weight_bytes();
+    return std::unique_ptr<Model>(
+        new Model(std::unique_ptr<Model::State>(new Model::State{std::move(info), std::move(decoder), *std::move(vision)})));
+  }
+
+ private:
+  // Null: there is none, or nothing can be shown to it.
+  static Result<std::unique_ptr<VisionEncoder>> load_vision_of(const ModelFile& file, const ModelInfo& info, const Kernels& kernels,
+                                                               ThreadPool& pool) {
+    if (!file.config().vision || !info.pictures.any()) return nullptr;
+    auto weights = load_vision(file, *file.config().vision, pool);
+    if (!weights) return std::unexpected(std::move(weights.error()));
+    return std::make_unique<VisionEncoder>(*file.config().vision, info.pictures, *std::move(weights), kernels, pool);
   }
 };
 

@@ -19,6 +19,7 @@
 namespace quire {
 
 struct Adapter;
+class VisionEncoder;
 
 // The limits fix the workspaces, which are taken when the model is loaded; a pass beyond them is a broken invariant.
 struct LoadOptions {
@@ -41,11 +42,18 @@ struct BatchSequence {
   const Adapter* adapter = nullptr;  // lives until the pass is over
 };
 
+// A row that takes an embedding in the place of its token's.
+struct EmbeddedRow {
+  std::uint32_t row = 0;
+  const float* embedding = nullptr;  // [hidden_size]; lives until the pass is over
+};
+
 // Rows are the tokens of the sequences, one sequence after the other. Each slot occurs once.
 struct BatchInput {
   std::span<const TokenId> tokens;             // [row]
   std::span<const BatchSequence> sequences;    // num_tokens add up to tokens.size()
   std::span<const std::uint32_t> output_rows;  // rows of which something is wanted, ascending, any number of them
+  std::span<const EmbeddedRow> embedded = {};  // ascending
 };
 
 // What a pass gives out of its output rows; what is not wanted is empty.
@@ -80,6 +88,8 @@ class Model {
   [[nodiscard]] std::uint64_t workspace_bytes() const;
   // "avx512", ...
   [[nodiscard]] const char* kernel_name() const;
+  // What makes embeddings of pictures; null: the model reads text alone. It works on the pool, as a pass does, and so between two of them.
+  [[nodiscard]] VisionEncoder* vision();
 
   // Writes keys and values of every row to `cache`, and to `output` what it has room for. A row sees the earlier positions of its slot,
   // which earlier passes or this one have written. A row's output depends on its own history alone: the same bits whatever else is in the

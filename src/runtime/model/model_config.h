@@ -13,6 +13,7 @@
 #include "quire/error.h"
 #include "quire/model_info.h"
 #include "runtime/kernel/elementwise.h"
+#include "runtime/model/vision_config.h"
 
 namespace quire {
 
@@ -153,7 +154,8 @@ struct LayerConfig : LayerShape {
 struct ModelConfig : LayerShape {
   // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2" or "gemma3"; SmolLM2 is a llama. Or, with
   // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss", "deepseek_v2" or "deepseek_v3". Or, with states,
-  // "lfm2", "granitemoehybrid", "bamba", "falcon_h1" or "qwen3_next" (in GGUF files "granitehybrid" and "falcon-h1").
+  // "lfm2", "granitemoehybrid", "bamba", "falcon_h1" or "qwen3_next" (in GGUF files "granitehybrid" and "falcon-h1"). Or, with pictures,
+  // "idefics3" or "smolvlm", whose decoders are llamas.
   std::string architecture;
   TensorNames tensor_names = TensorNames::usual;
   std::uint32_t num_layers = 0;
@@ -188,6 +190,7 @@ struct ModelConfig : LayerShape {
   float norm_offset = 0.0F;  // added to the norms as the file keeps them
   bool tied_embeddings = false;
   std::uint32_t num_draft_layers = 0;  // behind the others in the file, for drafts of other engines: not read
+  std::optional<VisionConfig> vision;  // what sees; its tensors have names of their own
 
   [[nodiscard]] bool layer_rotates(std::uint32_t layer) const {
     if (!still_layers.empty()) return !still_layers[layer];

@@ -15,6 +15,7 @@
 #include "format/quote.h"
 #include "format/tokenizer_file.h"
 #include "runtime/model/held_weights.h"
+#include "runtime/model/picture_info.h"
 #include "runtime/model/pooling_info.h"
 #include "runtime/model/quantised_tensors.h"
 
@@ -62,6 +63,10 @@ bool is_headless(const SafetensorsFolder& folder) {
   return std::ranges::any_of(folder.tensors(), is_embedding);
 }
 
+bool is_of_vision(const TensorView& view) {
+  return view.name.starts_with("model.vision_model.") || view.name.starts_with("model.connector.");
+}
+
 }  // namespace
 
 Result<ModelFile> ModelFile::open(const std::string& path) {
@@ -94,6 +99,18 @@ Result<ModelFile> ModelFile::open(const std::string& path) {
 }
 
 Result<std::vector<TensorView>> ModelFile::tensors() const {
+  auto views = all_tensors();
+  if (views && config_.vision) std::erase_if(*views, is_of_vision);
+  return views;
+}
+
+Result<std::vector<TensorView>> ModelFile::vision_tensors() const {
+  auto views = all_tensors();
+  if (views) std::erase_if(*views, [](const TensorView& view) { return !is_of_vision(view); });
+  return views;
+}
+
+Result<std::vector<TensorView>> ModelFile::all_tensors() const {
   std::vector<TensorView> views;
   if (const auto* gguf = std::get_if<GgufFile>(&weights_)) {
     views.reserve(gguf->tensors().size());
@@ -109,6 +126,7 @@ std::string ModelFile::name_of(TensorRole role, std::uint32_t layer, std::uint32
   constexpr std::string_view kDecoder = "model.";
   std::string name = hf_tensor_name(role, layer, expert, config_.tensor_names);
   if (is_headless_ && name.starts_with(kDecoder)) name.erase(0, kDecoder.size());
+  if (config_.vision && name.starts_with(kDecoder)) name.insert(kDecoder.size(), "text_model.");
   return name;
 }
 
@@ -132,8 +150,18 @@ Result<TokenizerSpec> ModelFile::tokenizer() const {
   return none;
 }
 
+// Where its pictures cannot be prepared the model is served for text alone.
+void ModelFile::describe_pictures(ModelInfo& info) const {
+  if (!config_.vision) return;
+  auto pictures = read_picture_info(path_, *config_.vision);
+  if (pictures)
+    info.pictures = *std::move(pictures);
+  else
+    info.notes.push_back("pictures are not served: " + pictures.error().to_string());
+}
+
 Result<ModelInfo> ModelFile::info() const {
-  auto views = tensors();
+  auto views = all_tensors();
   if (!views) return std::unexpected(std::move(views.error()));
   auto spec = tokenizer();
   if (!spec) return std::unexpected(std::move(spec.error()));
@@ -159,11 +187,13 @@ Result<ModelInfo> ModelFile::info() const {
                  .num_experts = config_.num_experts,
                  .experts_per_token = config_.experts_per_token,
                  .tokenizer = std::make_shared<const TokenizerSpec>(std::move(*spec)),
-                 .pooling = {}};
+                 .pooling = {},
+                 .pictures = {}};
   const auto* gguf = std::get_if<GgufFile>(&weights_);
   info.pooling = gguf != nullptr ? pooling_info(*gguf, path_) : pooling_info(path_);
   for (const TensorView& view : *views) info.num_parameters += view.rows * view.columns;
   describe_held(*views, scheme_, info);
+  describe_pictures(info);
   info.num_used_parameters = info.num_parameters - std::min(info.num_parameters, num_unused_parameters(config_));
   return info;
 }

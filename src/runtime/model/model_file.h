@@ -44,6 +44,8 @@ class ModelFile {
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   // Errors: `unsupported` for an element type that cannot be read.
   [[nodiscard]] Result<std::vector<TensorView>> tensors() const;
+  // Those of what sees, which tensors() leaves out.
+  [[nodiscard]] Result<std::vector<TensorView>> vision_tensors() const;
   [[nodiscard]] std::string name_of(TensorRole role, std::uint32_t layer, std::uint32_t expert = 0) const;
   // Everything but weight_bytes as loaded, which is estimated from the types.
   [[nodiscard]] Result<ModelInfo> info() const;
@@ -58,6 +60,8 @@ class ModelFile {
   ModelFile() = default;
   [[nodiscard]] Result<TokenizerSpec> tokenizer() const;
   [[nodiscard]] std::string model_name() const;
+  [[nodiscard]] Result<std::vector<TensorView>> all_tensors() const;
+  void describe_pictures(ModelInfo& info) const;
   [[nodiscard]] std::vector<const MappedFile*> files() const;
 
   std::string path_;

@@ -25,6 +25,7 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
       pooling_(max_num_seqs),
       tells_experts_(max_num_seqs),
       adapters_(max_num_seqs),
+      pictures_(max_num_seqs),
       outlooks_(max_num_seqs) {
   tokens_.reserve(max_num_batched_tokens);
   sequences_.reserve(max_num_seqs);
@@ -41,6 +42,7 @@ void Batch::release(Slot slot) {
   QUIRE_CHECK(slot.value < histories_.size() && !histories_[slot.value].empty(), "the slot is free already");
   histories_[slot.value].clear();
   adapters_[slot.value].reset();
+  pictures_[slot.value].reset();
 }
 
 void Batch::admit(const AdmittedRequest& request, std::shared_ptr<const Adapter> adapter) {
@@ -58,6 +60,7 @@ void Batch::admit(const AdmittedRequest& request, std::shared_ptr<const Adapter>
   tells_experts_[request.slot.value] = request.sampling->routed_experts;
   QUIRE_CHECK((request.lora_id != 0) == (adapter != nullptr), "a request runs with its adapter");
   adapters_[request.slot.value] = std::move(adapter);
+  pictures_[request.slot.value] = request.sampling->pictures;
   outlooks_[request.slot.value].num_tokens = history.size();
   outlooks_[request.slot.value].drafts.clear();
 }
@@ -77,7 +80,7 @@ void Batch::expect(Slot slot, std::span<const TokenId> drafts) {
 void Batch::refuse_unserved(const StepPlan& plan) const {
   for (const ScheduledRequest& request : plan.scheduled) {
     QUIRE_CHECK(request.drafts.size() <= num_spec_tokens_ && request.drafts.size() < request.num_tokens, "more drafts than it verifies");
-    QUIRE_CHECK(request.encoder_inputs.empty(), "this worker runs no encoder");
+    QUIRE_CHECK(request.encoder_inputs.empty() || pictures_[request.slot.value] != nullptr, "an encoder's input of no request's");
     QUIRE_CHECK(request.new_tokens.empty(), "this worker is no stage of a pipeline");
   }
 }
@@ -111,6 +114,7 @@ BatchInput Batch::build(const StepPlan& plan) {
   tokens_.clear();
   sequences_.clear();
   output_rows_.clear();
+  embedded_.clear();
   sampled_outputs_.clear();
   prompt_runs_.clear();
   pool_runs_.clear();
@@ -126,10 +130,29 @@ BatchInput Batch::build(const StepPlan& plan) {
     const std::span<const TokenId> scheduled = tokens.subspan(request.num_computed_tokens, num_known);
     tokens_.insert(tokens_.end(), scheduled.begin(), scheduled.end());
     tokens_.insert(tokens_.end(), request.drafts.begin(), request.drafts.end());
+    if (pictures_[request.slot.value] != nullptr) add_embedded(request);
     add_outputs(request);
   }
   QUIRE_CHECK(tokens_.size() <= plan.num_scheduled_tokens && tokens_.size() <= max_num_batched_tokens_);
-  return {tokens_, sequences_, output_rows_};
+  return {tokens_, sequences_, output_rows_, embedded_};
+}
+
+// Of the request whose tokens are the last ones.
+void Batch::add_embedded(const ScheduledRequest& request) {
+  const PromptPictures& shown = *pictures_[request.slot.value];
+  const std::uint32_t begin = request.num_computed_tokens, end = begin + request.num_tokens;
+  const auto first_row = static_cast<std::uint32_t>(tokens_.size()) - request.num_tokens;
+  for (std::size_t i = 0; i < shown.features.size(); ++i) {
+    const PlaceholderRange& position = shown.features[i].position;
+    const EncodedPicture& picture = *shown.pictures[i];
+    for (std::uint32_t at = std::max(begin, position.offset()); at < std::min(end, position.end()); ++at) {
+      const std::int64_t within = std::int64_t{at} - position.offset();
+      const auto [embed, next] = position.embeds_in_range(within, within + 1);
+      if (embed == next) continue;
+      QUIRE_CHECK(picture.is_done && picture.embeds.size() >= static_cast<std::size_t>(next) * shown.width, "an embedding is not there");
+      embedded_.push_back({first_row + at - begin, picture.embeds.data() + static_cast<std::size_t>(embed) * shown.width});
+    }
+  }
 }
 
 // Of the request whose tokens are the last ones.

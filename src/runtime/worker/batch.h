@@ -8,6 +8,7 @@
 #include "quire/ids.h"
 #include "quire/plan.h"
 #include "runtime/model/model.h"
+#include "runtime/worker/prompt_pictures.h"
 
 namespace quire {
 
@@ -54,9 +55,12 @@ class Batch {
   void expect(Slot slot, std::span<const TokenId> drafts);
 
   [[nodiscard]] std::span<const TokenId> history(Slot slot) const { return histories_[slot.value]; }
+  // Null: it has none.
+  [[nodiscard]] const PromptPictures* pictures(Slot slot) const { return pictures_[slot.value].get(); }
 
   // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for more drafts,
-  // for encoders or for pipeline stages is a broken invariant.
+  // for encoders of a request without pictures, or for pipeline stages is a broken invariant. Of pictures that rows show the embeddings are
+  // there.
   //
   // With asynchronous scheduling a plan is made as if all drafts in flight were right: those that were not move its positions back, and
   // what is expected takes the places of drafts, or none.
@@ -87,6 +91,7 @@ class Batch {
   void add_outputs(const ScheduledRequest& request);
   void add_prompt_run(const ScheduledRequest& request, std::uint32_t num_rows);
   void add_all(const ScheduledRequest& request, std::uint32_t begin);
+  void add_embedded(const ScheduledRequest& request);
   void add_pool_run(const ScheduledRequest& request, std::uint32_t begin);
 
   std::uint32_t max_model_len_;
@@ -96,12 +101,14 @@ class Batch {
   std::vector<TokenId> tokens_;
   std::vector<BatchSequence> sequences_;
   std::vector<std::uint32_t> output_rows_;
+  std::vector<EmbeddedRow> embedded_;
   // Positions count in the request, places in the pass: batch-relative rows are in `output_rows_`.
-  std::vector<PromptRows> prompt_rows_;                   // by slot
-  std::vector<PoolingKind> pooling_;                      // by slot
-  std::vector<bool> tells_experts_;                       // by slot
-  std::vector<std::shared_ptr<const Adapter>> adapters_;  // by slot; null: none
-  std::vector<Outlook> outlooks_;                         // by slot
+  std::vector<PromptRows> prompt_rows_;                          // by slot
+  std::vector<PoolingKind> pooling_;                             // by slot
+  std::vector<bool> tells_experts_;                              // by slot
+  std::vector<std::shared_ptr<const Adapter>> adapters_;         // by slot; null: none
+  std::vector<std::shared_ptr<const PromptPictures>> pictures_;  // by slot; null: none
+  std::vector<Outlook> outlooks_;                                // by slot
   std::vector<ScheduledRequest> scheduled_;
   std::vector<std::uint32_t> sampled_outputs_;
   std::vector<PromptRun> prompt_runs_;

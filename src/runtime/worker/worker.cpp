@@ -4,6 +4,7 @@
 #include "runtime/worker/worker.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 
 #include "runtime/worker/token_masks.h"
@@ -29,6 +30,7 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
       adapters_(adapters),
       task_(*pool_, limits.max_num_seqs, *this) {
   rows_.reserve(limits.max_num_seqs);
+  if (model_->vision() != nullptr) encoder_.emplace(*model_->vision());
   if (limits.speculation.num_speculative_tokens > 0) proposer_.emplace(limits.speculation, limits.max_model_len);
 }
 
@@ -41,11 +43,29 @@ WorkerCapabilities Worker::capabilities() const {
           .token_masks = true,
           .prompt_logprobs = true,
           .routed_experts = model_->info().num_experts > 0,
-          .pooling = true};
+          .pooling = true,
+          .encoder_inputs = encoder_.has_value()};
+}
+
+// What the plan says of the encoder cache, and embeddings that its rows need and that are not there yet.
+void Worker::encode_needed(const StepPlan& plan) {
+  if (!encoder_) return;
+  for (const ScheduledRequest& request : plan.scheduled) {
+    const PromptPictures* const shown = batch_.pictures(request.slot);
+    if (shown == nullptr) continue;
+    for (const std::uint32_t input : request.encoder_inputs) encoder_->keep(shown->pictures[input]);
+    for (std::size_t i = 0; i < shown->pictures.size(); ++i) {
+      const PlaceholderRange& position = shown->features[i].position;
+      const std::uint32_t end = request.num_computed_tokens + request.num_tokens;
+      if (position.offset() < end && position.end() > request.num_computed_tokens) encoder_->encode_now(*shown->pictures[i]);
+    }
+  }
+  encoder_->forget(plan.freed_encoder_outputs);
 }
 
 void Worker::forward(const StepPlan& plan) {
   update_batch(plan);
+  encode_needed(plan);
   rows_.clear();
   const std::size_t vocab_size = model_->info().vocab_size;
   const BatchInput input = batch_.build(plan);
@@ -56,9 +76,12 @@ void Worker::forward(const StepPlan& plan) {
     logits += rows_.back().logits.size();
   }
   experts_.assign(batch_.routed_runs().empty() ? 0 : input.tokens.size() * experts_per_token(), 0);
+  const auto begin = std::chrono::steady_clock::now();
   if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {.experts = experts_}, this);
+  const double pass_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   // Logits of rows that are sampled from only; those of prompts are made in slices later (prompt_scorer.h).
   model_->read_logits(batch_.sampled_outputs(), {logits_.get(), logits});
+  if (encoder_) encoder_->follow_pass(input.tokens.empty() ? 0.0 : pass_s);
 }
 
 void Worker::sample(const StepPlan& /*plan*/, std::span<const TokenMask> masks, StepResults& results) {

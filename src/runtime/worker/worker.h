@@ -19,6 +19,7 @@
 #include "runtime/transport/transfer_runner.h"
 #include "runtime/worker/adapter_source.h"
 #include "runtime/worker/batch.h"
+#include "runtime/worker/picture_encoder.h"
 #include "runtime/worker/pooler.h"
 #include "runtime/worker/prompt_scorer.h"
 #include "runtime/worker/step_task.h"
@@ -54,6 +55,10 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   void notify_with(const std::function<void()>& notify) override { transfers_.notify_with(notify); }
   [[nodiscard]] std::optional<double> next_transfer_s() const override { return std::numeric_limits<double>::infinity(); }
 
+  std::shared_ptr<const PromptPictures> take_pictures(std::span<const PromptPicture> pictures) override { return encoder_->take(pictures); }
+  void encode_ahead(std::span<const std::shared_ptr<EncodedPicture>> pictures) override { encoder_->queue(pictures); }
+  void encode() override { encoder_->follow_pass(0.0); }
+
   void start(const StepPlan& plan) override { task_.start(plan); }
   void provide(std::span<const TokenMask> masks) override { task_.provide(masks); }
   void assist() override { task_.assist(); }
@@ -63,6 +68,7 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   void forward(const StepPlan& plan) override;  // fills rows_
   void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) override;
   void update_batch(const StepPlan& plan);
+  void encode_needed(const StepPlan& plan);
   void show_logits(std::span<const std::uint32_t> counts) const;
   [[nodiscard]] std::uint32_t experts_per_token() const;  // over all layers
   void gather_experts(StepResults& results) const;
@@ -80,6 +86,7 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   BlockTables tables_;
   Sampler sampler_;
   std::optional<NgramProposer> proposer_;
+  std::optional<PictureEncoder> encoder_;  // where the model sees
   Batch batch_;
   PromptScorer prompt_scorer_;
   Pooler pooler_;

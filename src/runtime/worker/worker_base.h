@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "base/check.h"
+#include "quire/picture.h"
 #include "quire/plan.h"
 #include "runtime/sample/sampler.h"
 #include "runtime/transport/transfer_runner.h"
+#include "runtime/worker/prompt_pictures.h"
 
 namespace quire {
 
@@ -94,6 +96,20 @@ class WorkerBase {
   // Computes with the others to the end.
   virtual WorkerResult finish() = 0;
   [[nodiscard]] virtual WorkerCapabilities capabilities() const { return {}; }
+
+  // Pictures, where WorkerCapabilities::encoder_inputs says so; also while a step is under way. What is answered goes with the request
+  // (SamplingParams::pictures).
+  virtual std::shared_ptr<const PromptPictures> take_pictures(std::span<const PromptPicture> /*pictures*/) {
+    QUIRE_CHECK(false, "this worker runs no encoder");
+    return nullptr;
+  }
+  // These are encoded behind passes from now on, each in its turn.
+  virtual void encode_ahead(std::span<const std::shared_ptr<EncodedPicture>> /*pictures*/) {
+    QUIRE_CHECK(false, "this worker runs no encoder");
+  }
+  // While no step is under way: encodes for some milliseconds.
+  virtual void encode() {}
+
   // Before the first plan: called after each end of a transfer, from any thread.
   virtual void notify_with(const std::function<void()>& /*notify*/) {}
   // While transfers are under way: the time (s, of the engine's clock) at which a step, which may be empty, should collect those that are

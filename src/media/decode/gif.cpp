@@ -1,0 +1,109 @@
+// The first frame, on a canvas of the size that the file says.
+#include <gif_lib.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "media/decode/formats.h"
+
+namespace quire {
+namespace {
+
+int read_gif_bytes(GifFileType* gif, GifByteType* out, int count) {
+  auto* rest = static_cast<FileBytes*>(gif->UserData);
+  const std::size_t given = std::min(rest->size(), static_cast<std::size_t>(count));
+  std::memcpy(out, rest->data(), given);
+  *rest = rest->subspan(given);
+  return static_cast<int>(given);
+}
+
+struct CloseGif {
+  void operator()(GifFileType* gif) const { DGifCloseFile(gif, nullptr); }
+};
+using GifReader = std::unique_ptr<GifFileType, CloseGif>;
+
+struct FirstFrame {
+  int transparent = NO_TRANSPARENT_COLOR;
+  std::vector<GifPixelType> pixels;
+};
+
+// An extension's blocks; of the graphic control the index that is not drawn.
+bool read_extension(GifFileType* gif, FirstFrame& frame) {
+  int code = 0;
+  GifByteType* bytes = nullptr;
+  if (DGifGetExtension(gif, &code, &bytes) == GIF_ERROR) return false;
+  if (code == GRAPHICS_EXT_FUNC_CODE && bytes != nullptr) {
+    GraphicsControlBlock control;
+    if (DGifExtensionToGCB(bytes[0], bytes + 1, &control) == GIF_OK) frame.transparent = control.TransparentColor;
+  }
+  while (bytes != nullptr)
+    if (DGifGetExtensionNext(gif, &bytes) == GIF_ERROR) return false;
+  return true;
+}
+
+// Up to the description of the first frame.
+bool find_frame(GifFileType* gif, FirstFrame& frame) {
+  GifRecordType type = UNDEFINED_RECORD_TYPE;
+  while (DGifGetRecordType(gif, &type) == GIF_OK) {
+    if (type == IMAGE_DESC_RECORD_TYPE) return DGifGetImageDesc(gif) == GIF_OK;
+    if (type != EXTENSION_RECORD_TYPE || !read_extension(gif, frame)) return false;
+  }
+  return false;
+}
+
+bool read_rows(GifFileType* gif, FirstFrame& frame) {
+  const GifImageDesc& image = gif->Image;
+  const auto row = [&](int y) {
+    return DGifGetLine(gif, frame.pixels.data() + static_cast<std::size_t>(y) * static_cast<std::size_t>(image.Width), image.Width);
+  };
+  constexpr int kFirst[] = {0, 4, 2, 1}, kStep[] = {8, 8, 4, 2};
+  for (int pass = 0; pass < (image.Interlace ? 4 : 1); ++pass)
+    for (int y = image.Interlace ? kFirst[pass] : 0; y < image.Height; y += image.Interlace ? kStep[pass] : 1)
+      if (row(y) == GIF_ERROR) return false;
+  return true;
+}
+
+// Without a table of colours they are shades of grey.
+void put_colour(const ColorMapObject* map, unsigned index, std::uint8_t* rgb) {
+  const auto grey = static_cast<std::uint8_t>(index);
+  GifColorType colour = {grey, grey, grey};
+  if (map != nullptr) colour = index < static_cast<unsigned>(map->ColorCount) ? map->Colors[index] : GifColorType{0, 0, 0};
+  rgb[0] = colour.Red;
+  rgb[1] = colour.Green;
+  rgb[2] = colour.Blue;
+}
+
+}  // namespace
+
+Result<PictureHead> read_gif_head(FileBytes file) {
+  if (file.size() < 13) return refuse_damaged("GIF", "it ends too early");
+  const auto number = [&](std::size_t at) {
+    return std::to_integer<std::uint32_t>(file[at]) | std::to_integer<std::uint32_t>(file[at + 1]) << 8U;
+  };
+  return PictureHead{PictureFormat::gif, number(6), number(8)};
+}
+
+Result<Picture> decode_gif(FileBytes file, const PictureHead& head) {
+  const GifReader gif(DGifOpen(&file, read_gif_bytes, nullptr));
+  FirstFrame frame;
+  if (gif == nullptr || !find_frame(gif.get(), frame)) return refuse_damaged("GIF", "it has no frame");
+  const GifImageDesc& image = gif->Image;
+  const auto left = static_cast<std::uint32_t>(image.Left), top = static_cast<std::uint32_t>(image.Top);
+  const auto width = static_cast<std::uint32_t>(image.Width), height = static_cast<std::uint32_t>(image.Height);
+  if (width == 0 || height == 0 || left + width > head.width || top + height > head.height)
+    return refuse_damaged("GIF", "its first frame lies outside of it");
+  frame.pixels.resize(std::size_t{width} * height);
+  if (!read_rows(gif.get(), frame)) return refuse_damaged("GIF", "it ends too early");
+  const ColorMapObject* map = image.ColorMap != nullptr ? image.ColorMap : gif->SColorMap;
+  Picture picture = make_picture(head);
+  const auto around = static_cast<unsigned>(std::max(frame.transparent, 0));
+  for (std::size_t i = 0; i < picture.rgb.size(); i += 3) put_colour(map, around, picture.rgb.data() + i);
+  for (std::size_t y = 0; y < height; ++y)
+    for (std::size_t x = 0; x < width; ++x)
+      put_colour(map, frame.pixels[y * width + x], picture.rgb.data() + 3 * ((top + y) * head.width + left + x));
+  return picture;
+}
+
+}  // namespace quire

@@ -1,0 +1,9 @@
+#include "media/picture.h"
+
+namespace quire {
+
+bool has_pictures() {
+  return true;
+}
+
+}  // namespace quire

@@ -1,0 +1,38 @@
+#pragma once
+// The part of a model that sees: a transformer over the patches of a picture in which every patch attends to all, and what makes embeddings
+// of the text's width of its outputs.
+#include <cstdint>
+#include <optional>
+
+#include "format/json.h"
+#include "quire/error.h"
+
+namespace quire {
+
+enum class VisionActivation : std::uint8_t { gelu_tanh, gelu_erf, gelu_sigmoid };
+
+struct VisionConfig {
+  std::uint32_t hidden_size = 0;
+  std::uint32_t intermediate_size = 0;
+  std::uint32_t num_layers = 0;
+  std::uint32_t num_heads = 0;
+  std::uint32_t image_size = 0;  // pixels of a side
+  std::uint32_t patch_size = 0;  // the same
+  float norm_epsilon = 1e-6F;
+  VisionActivation activation = VisionActivation::gelu_tanh;
+  std::uint32_t shuffle = 1;      // patches of so many rows and columns become one embedding
+  std::uint32_t output_size = 0;  // of an embedding
+  std::int32_t token = -1;        // of the text, whose places take embeddings
+
+  [[nodiscard]] std::uint32_t side() const { return image_size / patch_size; }
+  [[nodiscard]] std::uint32_t num_patches() const { return side() * side(); }
+  [[nodiscard]] std::uint32_t num_embeds() const { return num_patches() / (shuffle * shuffle); }
+  [[nodiscard]] std::uint32_t head_dim() const { return hidden_size / num_heads; }
+  [[nodiscard]] std::uint32_t patch_values() const { return 3 * patch_size * patch_size; }
+  [[nodiscard]] std::uint32_t shuffled_size() const { return hidden_size * shuffle * shuffle; }
+};
+
+// Of config.json of Idefics3 or SmolVLM; `output_size` is the decoder's hidden_size. Errors: `unsupported`, `corrupt`, naming the key.
+Result<VisionConfig> read_idefics3_vision(const JsonRef& config, std::uint32_t output_size);
+
+}  // namespace quire

@@ -1,0 +1,37 @@
+#pragma once
+// The pictures of one request as the worker holds them: where they stand in its prompt, and what the encoder has made of them.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "quire/multimodal.h"
+#include "quire/picture.h"
+
+namespace quire {
+
+// Shared by all requests that show it. Its embeddings are written by the thread that leads a step, and read when they are there.
+struct EncodedPicture {
+  std::string identifier;
+  std::uint32_t num_tiles = 0;
+  std::shared_ptr<const PictureTiles> tiles;  // until it is done
+  std::vector<float> embeds;                  // [tile][token][hidden_size]
+  std::uint32_t num_tiles_done = 0;
+  std::atomic<bool> is_done = false;
+};
+
+struct PromptPictures {
+  // What the core is told, and the picture of each.
+  std::vector<MultimodalFeature> features;
+  std::vector<std::shared_ptr<EncodedPicture>> pictures;
+  std::uint32_t width = 0;  // floats of an embedding
+
+  [[nodiscard]] bool are_done() const {
+    for (const auto& picture : pictures)
+      if (!picture->is_done) return false;
+    return true;
+  }
+};
+
+}  // namespace quire

@@ -1,0 +1,229 @@
+// Requests with pictures: what they get does not depend on what runs beside them, on where prompts are cut, on preemptions or on what is
+// found in the caches. And what is refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <boost/json/parse.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/collector.h"
+#include "engine/create.h"
+#include "quire/engine.h"
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_vision.h"
+
+namespace quire {
+namespace {
+
+constexpr TokenId kPlace = 299;
+constexpr std::uint32_t kSide = 16, kTileTokens = 4;
+constexpr const char* kConfig = R"({"model_type": "smolvlm", "scale_factor": 2, "image_token_id": 299,
+    "text_config": {"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
+                    "tie_word_embeddings": false},
+    "vision_config": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16,
+                      "patch_size": 4}})";
+
+PromptPicture picture_at(std::uint32_t offset, const std::string& name, std::uint32_t num_tiles) {
+  auto tiles = std::make_shared<PictureTiles>();
+  tiles->count = num_tiles;
+  tiles->side = kSide;
+  tiles->rgb = tiny::drawn_bytes(name, std::size_t{3} * kSide * kSide * num_tiles);
+  // Before each tile's tokens stands one of the text.
+  std::vector<std::uint8_t> is_embed;
+  for (std::uint32_t i = 0; i < num_tiles; ++i) {
+    if (i > 0) is_embed.push_back(0);
+    is_embed.insert(is_embed.end(), kTileTokens, 1);
+  }
+  return {name, PlaceholderRange(offset, is_embed), std::move(tiles)};
+}
+
+class PictureEngine : public testing::Test {
+ protected:
+  PictureEngine() { tiny::write_vision_folder(folder_.file("model"), boost::json::parse(kConfig), "BF16"); }
+
+  [[nodiscard]] EngineOptions options() const {
+    EngineOptions options;
+    options.model = folder_.file("model");
+    options.scheduler.max_model_len = 400;
+    options.cache.num_blocks = 200;
+    options.num_threads = 2;
+    return options;
+  }
+  [[nodiscard]] static EngineRequest shows(const std::vector<std::pair<std::string, std::uint32_t>>& pictures, TokenId words = 7) {
+    EngineRequest request;
+    const auto say = [&](std::uint32_t count) {
+      for (std::uint32_t i = 0; i < count; ++i)
+        request.prompt.push_back(static_cast<TokenId>((words * 31 + request.prompt.size() * 17) % 290));
+    };
+    say(11);
+    for (const auto& [name, num_tiles] : pictures) {
+      request.pictures.push_back(picture_at(static_cast<std::uint32_t>(request.prompt.size()), name, num_tiles));
+      for (std::uint32_t i = 0; i < num_tiles; ++i) {
+        if (i > 0) request.prompt.push_back(5);
+        request.prompt.insert(request.prompt.end(), kTileTokens, kPlace);
+      }
+      say(9);
+    }
+    request.sampling.temperature = 0.0F;
+    request.sampling.max_tokens = 12;
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 20;
+    return request;
+  }
+  static std::vector<EngineRequest> requests() {
+    std::vector<EngineRequest> all = {shows({{"a", 3}}),
+                                      shows({{"b", 3}}),
+                                      shows({}),
+                                      shows({{"a", 3}, {"b", 3}}),
+                                      shows({{"a", 3}}, 8),
+                                      shows({{"c", 17}}),
+                                      shows({{"d", 1}, {"a", 3}, {"d", 1}}),
+                                      shows({{"c", 17}, {"e", 9}}),
+                                      shows({}, 9)};
+    all[1].sampling.prompt_logprobs = 3;
+    return all;
+  }
+
+  using Bits = std::vector<std::vector<std::uint32_t>>;
+  static std::vector<std::uint32_t> bits_of(const Collector::Answer& answer) {
+    std::vector<std::uint32_t> bits;
+    for (const TokenId token : answer.tokens) bits.push_back(static_cast<std::uint32_t>(token));
+    for (const PositionLogprobs& position : answer.logprobs)
+      for (const TokenLogprob& entry : position.entries)
+        bits.insert(bits.end(), {static_cast<std::uint32_t>(entry.token), std::bit_cast<std::uint32_t>(entry.logprob)});
+    return bits;
+  }
+  // `rounds` times all of them, at once or one after the other.
+  static Bits answers_of(const EngineOptions& options, bool together, EngineStats& stats, std::uint32_t rounds = 1) {
+    auto engine = create_engine(options, nullptr, nullptr);
+    EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
+    Collector sink;
+    std::vector<RequestId> ids;
+    for (std::uint32_t round = 0; round < rounds; ++round)
+      for (const EngineRequest& request : requests()) {
+        ids.push_back((*engine)->submit(request, sink).value());
+        if (!together) sink.wait(ids.back());
+      }
+    Bits bits;
+    for (const RequestId id : ids) {
+      const Collector::Answer answer = sink.wait(id);
+      EXPECT_EQ(answer.tokens.size(), 12U) << answer.error;
+      bits.push_back(bits_of(answer));
+    }
+    EXPECT_EQ((*engine)->stop(60.0), 0U);
+    stats = (*engine)->stats();
+    EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
+    return bits;
+  }
+
+  tiny::TempFolder folder_;
+};
+
+TEST_F(PictureEngine, WhatRunsBesideAndWhereAPromptIsCutChangesNothing) {
+  EngineOptions plain = options();
+  plain.cache.enable_prefix_caching = false;
+  EngineStats stats;
+  const Bits alone = answers_of(plain, false, stats);
+  EXPECT_NE(alone[0], alone[1]) << "two pictures behind the same words";
+  EXPECT_NE(alone[0], alone[2]) << "a picture and none";
+  for (const std::uint32_t tokens : {7U, 19U, 64U, 2048U}) {
+    EngineOptions squeezed = options();
+    squeezed.scheduler.max_num_batched_tokens = tokens;
+    squeezed.scheduler.max_num_seqs = std::min(squeezed.scheduler.max_num_seqs, tokens);
+    const Bits together = answers_of(squeezed, true, stats, 2);
+    for (std::size_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i], alone[i % alone.size()]) << "request " << i << ", " << tokens;
+    EXPECT_GT(stats.prefix_cache_hits, 0U);
+  }
+}
+
+TEST_F(PictureEngine, PreemptionsChangeNothing) {
+  EngineStats stats;
+  const Bits alone = answers_of(options(), false, stats);
+  EngineOptions tight = options();
+  tight.cache.num_blocks = 26;
+  const Bits together = answers_of(tight, true, stats, 3);
+  EXPECT_GT(stats.num_preemptions, 0U);
+  for (std::size_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i], alone[i % alone.size()]) << "request " << i;
+}
+
+TEST_F(PictureEngine, EqualPicturesAreFoundInThePrefixCacheAndOthersAreNot) {
+  auto engine = create_engine(options(), nullptr, nullptr);
+  ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
+  Collector sink;
+  const auto cached = [&](const EngineRequest& request) { return sink.wait((*engine)->submit(request, sink).value()).num_cached_tokens; };
+  EXPECT_EQ(cached(shows({{"c", 17}})), 0U);
+  // 11 words, 17 tiles of 4 tokens and one between each two, 9 words.
+  EXPECT_EQ(cached(shows({{"c", 17}})), 96U);
+  EXPECT_EQ(cached(shows({{"f", 17}})), 0U) << "its first block has tokens of the picture";
+  EngineRequest salted = shows({{"c", 17}});
+  salted.cache_salt = "other";
+  EXPECT_EQ(cached(salted), 0U);
+  EXPECT_EQ((*engine)->stop(60.0), 0U);
+}
+
+TEST_F(PictureEngine, SeveralAnswersToOnePromptShowTheSamePicture) {
+  auto engine = create_engine(options(), nullptr, nullptr);
+  ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
+  Collector sink;
+  EngineRequest request = shows({{"a", 3}});
+  request.n = 3;
+  const RequestId first = (*engine)->submit(request, sink).value();
+  request.n = 1;
+  const auto alone = sink.wait((*engine)->submit(request, sink).value()).tokens;
+  for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(sink.wait(RequestId{first.value + i}).tokens, alone);
+  EXPECT_EQ((*engine)->stop(60.0), 0U);
+}
+
+TEST_F(PictureEngine, ARequestThatEndsWhileItsPictureIsEncodedIsToldOnce) {
+  auto engine = create_engine(options(), nullptr, nullptr);
+  ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
+  Collector sink;
+  std::vector<RequestId> ids;
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    ids.push_back((*engine)->submit(shows({{"gone" + std::to_string(i), 17}}), sink).value());
+    if (i % 2 == 0) (*engine)->finish(ids.back(), FinishReason::abort);
+  }
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    const Collector::Answer answer = sink.wait(ids[i]);
+    EXPECT_EQ(answer.num_finals, 1U);
+    EXPECT_EQ(answer.tokens.size(), i % 2 == 0 ? answer.tokens.size() : 12U);
+    if (i % 2 == 0) EXPECT_EQ(answer.reason, FinishReason::abort);
+  }
+  EXPECT_EQ((*engine)->stop(60.0), 0U);
+}
+
+TEST_F(PictureEngine, WhatDoesNotFitIsRefusedByName) {
+  auto engine = create_engine(options(), nullptr, nullptr);
+  ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
+  Collector sink;
+  const auto field_of = [&](auto change) {
+    EngineRequest request = shows({{"a", 3}, {"b", 3}});
+    change(request);
+    const auto id = (*engine)->submit(request, sink);
+    if (id) sink.wait(*id);
+    return id ? std::string() : id.error().field;
+  };
+  EXPECT_EQ(field_of([](EngineRequest&) {}), "");
+  EXPECT_EQ(field_of([](EngineRequest& r) { r.session = true; }), "session");
+  EXPECT_EQ(field_of([](EngineRequest& r) {
+              r.beam_search = BeamSearchOptions{};
+              r.sampling.logprobs.reset();
+            }),
+            "beam_search");
+  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[1].identifier = ""; }), "pictures[1]");
+  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0].tiles = nullptr; }), "pictures[0]");
+  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = picture_at(11, "a", 2); }), "");
+  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = picture_at(11, "big", 18); }), "pictures[0]");
+  EXPECT_EQ(field_of([](EngineRequest& r) { std::swap(r.pictures[0], r.pictures[1]); }), "pictures[1]");
+  EXPECT_EQ(field_of([](EngineRequest& r) { r.prompt.resize(15); }), "pictures[0]");
+  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[1].position = PlaceholderRange(40, 11); }), "pictures[1]");
+  EXPECT_EQ((*engine)->stop(60.0), 0U);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,203 @@
+#include "media/picture.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/base64.h"
+#include "base/digest.h"
+#include "media/data_url.h"
+#include "media/idefics3.h"
+#include "media/resample.h"
+
+namespace quire {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes picture_file(const std::string& name) {
+  std::ifstream file("tests/golden/pictures/" + name, std::ios::binary);
+  EXPECT_TRUE(file.good()) << name;
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+Picture decoded(const std::string& name) {
+  auto picture = decode_picture(picture_file(name));
+  EXPECT_TRUE(picture.has_value()) << name << ": " << picture.error().to_string();
+  return picture.value_or(Picture{1, 1, {0, 0, 0}});
+}
+
+std::string digest_of(std::span<const std::uint8_t> bytes) {
+  return to_hex(Sha256::of(std::as_bytes(bytes)));
+}
+
+// Lines of cases.txt that begin with this word, without it.
+std::vector<std::istringstream> recorded(const std::string& kind) {
+  std::ifstream file("tests/golden/pictures/cases.txt");
+  std::vector<std::istringstream> lines;
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(kind + " ")) lines.emplace_back(line.substr(kind.size() + 1));
+  EXPECT_FALSE(lines.empty());
+  return lines;
+}
+
+std::string refusal(const Bytes& file) {
+  const auto picture = decode_picture(file);
+  return picture ? "" : picture.error().to_string();
+}
+
+// 13 bytes of IHDR, and nothing behind it.
+Bytes png_head(std::uint32_t width, std::uint32_t height) {
+  Bytes file = picture_file("rgb.png");
+  const auto put = [&](std::size_t at, std::uint32_t value) {
+    for (std::size_t i = 0; i < 4; ++i) file[at + i] = static_cast<std::byte>(value >> (24 - 8 * i) & 0xFFU);
+  };
+  put(16, width);
+  put(20, height);
+  // The checksum of type and content.
+  std::uint32_t crc = 0xFFFFFFFFU;
+  for (std::size_t i = 12; i < 29; ++i) {
+    crc ^= std::to_integer<std::uint32_t>(file[i]);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc & 1U) != 0 ? crc >> 1U ^ 0xEDB88320U : crc >> 1U;
+  }
+  put(29, ~crc);
+  return file;
+}
+
+class PictureTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_pictures()) GTEST_SKIP() << "this build reads no pictures";
+  }
+};
+
+TEST_F(PictureTest, EveryFormatIsDecodedAsPillowDecodesIt) {
+  for (auto& line : recorded("decode")) {
+    std::string name, digest;
+    std::uint32_t width = 0, height = 0;
+    line >> name >> width >> height >> digest;
+    const Picture picture = decoded(name);
+    EXPECT_EQ(picture.width, width) << name;
+    EXPECT_EQ(picture.height, height) << name;
+    EXPECT_EQ(digest_of(picture.rgb), digest) << name;
+    const auto head = read_picture_head(picture_file(name));
+    ASSERT_TRUE(head.has_value()) << name;
+    EXPECT_EQ(std::pair(head->width, head->height), std::pair(width, height)) << name;
+  }
+}
+
+TEST_F(PictureTest, ScalingHasPillowsBits) {
+  for (auto& line : recorded("resample")) {
+    std::string name, digest;
+    std::uint32_t width = 0, height = 0, filter = 0;
+    line >> name >> width >> height >> filter >> digest;
+    const Picture scaled = resample(decoded(name), width, height, static_cast<PictureFilter>(filter));
+    EXPECT_EQ(digest_of(scaled.rgb), digest) << name << " to " << width << " x " << height << ", filter " << filter;
+  }
+}
+
+TEST_F(PictureTest, Idefics3CutsAsTransformersDoes) {
+  for (auto& line : recorded("idefics3")) {
+    std::string name, digest;
+    bool splits = false;
+    PictureInfo info{.processor = "idefics3"};
+    TileGrid grid;
+    line >> name >> splits >> info.longest_edge >> info.tile_side >> grid.rows >> grid.columns >> digest;
+    info.splits = splits;
+    const Picture picture = decoded(name);
+    EXPECT_EQ(idefics3_grid(picture.width, picture.height, info), grid) << name;
+    const PictureTiles tiles = idefics3_tiles(picture, info);
+    EXPECT_EQ(tiles.count, grid.num_tiles()) << name;
+    EXPECT_EQ(digest_of(tiles.rgb), digest) << name << " " << info.longest_edge << " " << info.tile_side;
+  }
+}
+
+TEST_F(PictureTest, CutAnywhereAFileIsRefusedOrWhole) {
+  for (const char* name : {"rgb.png", "palette.png", "jpeg_420.jpg", "jpeg_progressive.jpg", "lossy.webp", "alpha.webp", "plain.gif"}) {
+    const Bytes whole = picture_file(name);
+    const Picture picture = decoded(name);
+    for (std::size_t size = 0; size < whole.size(); size += 1 + size / 24) {
+      const auto cut = decode_picture(std::span(whole).first(size));
+      // Some formats end with bytes that say nothing.
+      if (cut) EXPECT_EQ(*cut, picture) << name << " cut to " << size;
+      if (!cut) EXPECT_EQ(cut.error().code == ErrorCode::invalid_argument || size < 12, true) << name << " cut to " << size;
+    }
+  }
+}
+
+TEST_F(PictureTest, ASizeBeyondTheBoundsIsRefusedBeforePixelsAreRead) {
+  EXPECT_NE(refusal(png_head(60'000, 60'000)).find("60000 x 60000"), std::string::npos);
+  EXPECT_NE(refusal(png_head(8'000, 8'000)).find("8000 x 8000"), std::string::npos);
+  EXPECT_EQ(decode_picture(png_head(20'000, 1)).error().code, ErrorCode::too_large);
+  // Large, but within: it is read, and its pixels lack.
+  EXPECT_NE(refusal(png_head(4'000, 4'000)).find("damaged PNG"), std::string::npos);
+  Bytes gif = picture_file("plain.gif");
+  gif[6] = gif[7] = gif[8] = gif[9] = std::byte{0xFF};
+  EXPECT_EQ(decode_picture(gif).error().code, ErrorCode::too_large);
+  gif[6] = gif[7] = std::byte{0};
+  EXPECT_NE(refusal(gif).find("no pixels"), std::string::npos);
+}
+
+TEST_F(PictureTest, WhatIsNoStillPictureInRgbIsRefusedByName) {
+  EXPECT_NE(refusal(picture_file("cmyk.jpg")).find("CMYK"), std::string::npos);
+  EXPECT_NE(refusal(picture_file("animated.webp")).find("animated WebP"), std::string::npos);
+  EXPECT_NE(refusal({}).find("no bytes"), std::string::npos);
+  EXPECT_NE(refusal(Bytes(100, std::byte{'x'})).find("no PNG, JPEG, WebP or GIF"), std::string::npos);
+}
+
+TEST_F(PictureTest, OfAnAnimatedGifTheFirstFrameCounts) {
+  EXPECT_EQ(decoded("animated.gif"), decoded("plain.gif"));
+}
+
+TEST(PictureFallbackTest, WithoutTheLibrariesPicturesAreRefusedByName) {
+  if (has_pictures()) GTEST_SKIP() << "this build reads pictures";
+  EXPECT_NE(refusal(picture_file("rgb.png")).find("QUIRE_WITH_PICTURES"), std::string::npos);
+}
+
+TEST(ResampleTest, AConstantPictureStaysWhatItIs) {
+  const Picture grey{7, 5, std::vector<std::uint8_t>(105, 77)};
+  for (const auto filter :
+       {PictureFilter::lanczos, PictureFilter::bilinear, PictureFilter::bicubic, PictureFilter::box, PictureFilter::hamming})
+    for (const std::uint32_t side : {1U, 3U, 7U, 40U}) {
+      const Picture scaled = resample(grey, side, side + 1, filter);
+      EXPECT_TRUE(std::ranges::all_of(scaled.rgb, [](std::uint8_t value) { return value == 77; }));
+      EXPECT_EQ(scaled.rgb.size(), 3 * side * (side + 1));
+    }
+}
+
+TEST(Idefics3Test, APromptNamesEachTile) {
+  EXPECT_EQ(idefics3_prompt({}, 2), "<fake_token_around_image><global-img><image><image><fake_token_around_image>");
+  EXPECT_EQ(idefics3_prompt({1, 2}, 1),
+            "<fake_token_around_image><row_1_col_1><image><fake_token_around_image><row_1_col_2><image>\n\n"
+            "<fake_token_around_image><global-img><image><fake_token_around_image>");
+}
+
+TEST(DataUrlTest, HoldsAFile) {
+  const Bytes bytes = {std::byte{0}, std::byte{0xFF}, std::byte{7}, std::byte{8}};
+  EXPECT_EQ(read_data_url("data:image/png;base64," + base64_of(bytes)).value(), bytes);
+  EXPECT_EQ(read_data_url("data:;base64," + base64_of(bytes)).value(), bytes);
+}
+
+TEST(DataUrlTest, AnythingElseIsRefused) {
+  const auto problem = [](std::string_view url) {
+    const auto bytes = read_data_url(url);
+    return bytes ? std::string() : bytes.error().message;
+  };
+  EXPECT_EQ(problem("https://example.org/cat.png"), "is an address, and this server fetches nothing");
+  EXPECT_EQ(problem("file:///etc/passwd"), "is an address, and this server fetches nothing");
+  EXPECT_EQ(problem("data:image/png,abc"), "is a data URL without base64");
+  EXPECT_EQ(problem("cat.png"), "is no data URL");
+  EXPECT_EQ(problem("data:image/png;base64,"), "has no bytes");
+  for (const char* text : {"A", "AAA", "AA=A", "====", "AB==", "AAB=", "A A=", "AAA\n"})
+    EXPECT_EQ(problem(std::string("data:;base64,") + text), "is no base64") << text;
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,194 @@
+// Models that see against transformers (tools/record_picture_logits.py), and what of their files is refused.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "runtime/model/logit_record.h"
+#include "runtime/model/model.h"
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_vision.h"
+#include "runtime/model/vision_encoder.h"
+
+namespace quire {
+namespace {
+
+struct PictureRecord {
+  boost::json::value json;
+  std::vector<TokenId> prompt;
+  std::vector<std::uint32_t> positions, places;
+  std::uint32_t tile_tokens = 0, tile_side = 0;
+  std::vector<float> logits;  // [case][position][vocab]
+};
+
+PictureRecord read_picture_record() {
+  PictureRecord record;
+  auto json = read_json_file("tests/golden/logits/picture_cases.json");
+  EXPECT_TRUE(json.has_value());
+  record.json = std::move(*json);
+  for (const auto& token : record.json.at("prompt").as_array()) record.prompt.push_back(token.to_number<TokenId>());
+  for (const auto& at : record.json.at("positions").as_array()) record.positions.push_back(at.to_number<std::uint32_t>());
+  for (const auto& at : record.json.at("places").as_array()) record.places.push_back(at.to_number<std::uint32_t>());
+  record.tile_tokens = record.json.at("tile_tokens").to_number<std::uint32_t>();
+  record.tile_side = record.json.at("tile_side").to_number<std::uint32_t>();
+  std::ifstream file("tests/golden/logits/picture_logits.f32", std::ios::binary);
+  std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  record.logits.resize(bytes.size() / sizeof(float));
+  std::memcpy(record.logits.data(), bytes.data(), record.logits.size() * sizeof(float));
+  return record;
+}
+
+// Embeddings of the tiles, one behind the other, each computed in units.
+std::vector<float> embeds_of(VisionEncoder& encoder, std::span<const std::uint8_t> tiles) {
+  const std::size_t bytes = std::size_t{3} * encoder.config().image_size * encoder.config().image_size;
+  std::vector<float> all;
+  VisionRun run;
+  for (; !tiles.empty(); tiles = tiles.subspan(bytes)) {
+    encoder.begin(run, tiles.first(bytes));
+    while (!run.is_done()) encoder.advance(run);
+    all.insert(all.end(), run.embeds().begin(), run.embeds().end());
+  }
+  return all;
+}
+
+std::vector<EmbeddedRow> rows_of(const PictureRecord& record, const std::vector<float>& embeds, std::uint32_t width) {
+  std::vector<EmbeddedRow> rows;
+  for (const std::uint32_t place : record.places)
+    for (std::uint32_t i = 0; i < record.tile_tokens; ++i) rows.push_back({place + i, embeds.data() + rows.size() * width});
+  return rows;
+}
+
+double picture_difference(const PictureRecord& record, std::size_t number, const std::string& path, ActivationMode mode, KvDtype kv) {
+  tiny::Rig rig(path, {.activations = mode, .kv = kv});
+  EXPECT_NE(rig.model().vision(), nullptr);
+  const std::size_t bytes = std::size_t{3} * record.tile_side * record.tile_side;
+  const std::vector<float> embeds = embeds_of(*rig.model().vision(), tiny::drawn_bytes("tile", record.places.size() * bytes));
+  const auto rows = rows_of(record, embeds, rig.model().info().hidden_size);
+  const auto tokens = static_cast<std::uint32_t>(record.prompt.size());
+  rig.give_blocks(Slot{0}, tiny::blocks_for(tokens, 16, 3, 2));
+  std::vector<float> logits(record.positions.size() * rig.vocab());
+  const std::vector<BatchSequence> sequences = {{Slot{0}, 0, tokens}};
+  rig.model().forward({record.prompt, sequences, record.positions, rows}, rig.cache(), rig.tables(), {logits});
+  const std::vector<float> wanted(record.logits.begin() + static_cast<std::ptrdiff_t>(number * logits.size()),
+                                  record.logits.begin() + static_cast<std::ptrdiff_t>((number + 1) * logits.size()));
+  double most = 0.0;
+  for (std::size_t i = 0; i < logits.size(); ++i) most = std::max(most, std::fabs(static_cast<double>(logits[i]) - wanted[i]));
+  return most / tiny::standard_deviation(wanted);
+}
+
+TEST(VisionTest, LogitsBehindPicturesAreThoseOfTransformers) {
+  const PictureRecord record = read_picture_record();
+  const tiny::TempFolder folder;
+  std::size_t number = 0;
+  for (const auto& value : record.json.at("cases").as_array()) {
+    const std::string name(value.at("name").as_string());
+    const std::string path = folder.file(name);
+    tiny::write_vision_folder(path, value.at("config"), std::string(value.at("type").as_string()));
+    const double floats = picture_difference(record, number, path, ActivationMode::f32, KvDtype::f32);
+    const double served = picture_difference(record, number, path, ActivationMode::int16, KvDtype::bf16);
+    std::printf("%s: %.2g with floats, %.2g as served\n", name.c_str(), floats, served);
+    EXPECT_LE(floats, 1e-4) << name;
+    EXPECT_LE(served, 0.05) << name;
+    ++number;
+  }
+  EXPECT_EQ(number, 2);
+}
+
+class SeeingModel {
+ public:
+  SeeingModel() : record_(read_picture_record()), path_(folder_.file("model")) {
+    tiny::write_vision_folder(path_, record_.json.at("cases").as_array().front().at("config"), "F32");
+  }
+  const PictureRecord& record() const { return record_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  tiny::TempFolder folder_;
+  PictureRecord record_;
+  std::string path_;
+};
+
+TEST(VisionTest, WhatATileGivesDependsOnTheTileAlone) {
+  const SeeingModel seeing;
+  const std::size_t bytes = std::size_t{3} * seeing.record().tile_side * seeing.record().tile_side;
+  const std::vector<std::uint8_t> tiles = tiny::drawn_bytes("tile", 2 * bytes);
+  tiny::Rig one(seeing.path(), {.num_threads = 1}), three(seeing.path(), {.num_threads = 3});
+  const std::vector<float> together = embeds_of(*one.model().vision(), tiles);
+  // Two runs in turns, on other threads.
+  VisionEncoder& encoder = *three.model().vision();
+  VisionRun first, second;
+  encoder.begin(first, std::span(tiles).first(bytes));
+  encoder.begin(second, std::span(tiles).last(bytes));
+  while (!first.is_done() || !second.is_done()) {
+    encoder.advance(first);
+    encoder.advance(second);
+    encoder.advance(second);
+  }
+  std::vector<float> apart(first.embeds().begin(), first.embeds().end());
+  apart.insert(apart.end(), second.embeds().begin(), second.embeds().end());
+  EXPECT_EQ(apart, together);
+}
+
+TEST(VisionTest, TheFolderSaysHowPicturesAreCut) {
+  const SeeingModel seeing;
+  const auto info = inspect(seeing.path());
+  ASSERT_TRUE(info.has_value()) << info.error().to_string();
+  EXPECT_EQ(info->architecture, "idefics3");
+  EXPECT_EQ(info->pictures.processor, "idefics3");
+  EXPECT_EQ(info->pictures.tile_side, 16U);
+  EXPECT_EQ(info->pictures.tile_tokens, 4U);
+  EXPECT_EQ(info->pictures.max_tiles, 17U);
+  EXPECT_EQ(info->pictures.token, 299);
+  EXPECT_TRUE(info->notes.empty());
+}
+
+TEST(VisionTest, WithoutAProcessorTextAloneIsServed) {
+  const SeeingModel seeing;
+  std::filesystem::remove(seeing.path() + "/preprocessor_config.json");
+  const auto info = inspect(seeing.path());
+  ASSERT_TRUE(info.has_value());
+  EXPECT_FALSE(info->pictures.any());
+  ASSERT_EQ(info->notes.size(), 1U);
+  EXPECT_TRUE(info->notes[0].starts_with("pictures are not served: ")) << info->notes[0];
+  tiny::Rig rig(seeing.path(), {});
+  EXPECT_EQ(rig.model().vision(), nullptr);
+}
+
+TEST(VisionTest, AProcessorThatDoesSomethingElseIsRefusedByName) {
+  const SeeingModel seeing;
+  for (const auto& [text, key] : {std::pair(R"({"do_normalize": false, "max_image_size": {"longest_edge": 16}})", "do_normalize"),
+                                  std::pair(R"({"resample": 0, "max_image_size": {"longest_edge": 16}})", "resample"),
+                                  std::pair(R"({"max_image_size": {"longest_edge": 32}})", "max_image_size"),
+                                  std::pair(R"({"image_std": [1, 0, 1], "max_image_size": {"longest_edge": 16}})", "image_std"),
+                                  std::pair(R"({"image_mean": [1], "max_image_size": {"longest_edge": 16}})", "image_mean")}) {
+    tiny::write_file(seeing.path() + "/preprocessor_config.json", text);
+    const auto info = inspect(seeing.path());
+    ASSERT_TRUE(info.has_value() && info->notes.size() == 1) << text;
+    EXPECT_NE(info->notes[0].find(key), std::string::npos) << info->notes[0];
+  }
+}
+
+TEST(VisionTest, AConfigThatDoesNotFitIsRefused) {
+  const PictureRecord record = read_picture_record();
+  const auto problem = [&](auto change) {
+    boost::json::value config = record.json.at("cases").as_array().front().at("config");
+    change(config.as_object());
+    const auto read = config_from_hf(JsonRef(config, "config.json"));
+    return read ? std::string() : read.error().field;
+  };
+  EXPECT_EQ(problem([](auto&) {}), "");
+  EXPECT_EQ(problem([](auto& c) { c["vision_config"].as_object()["patch_size"] = 5; }), "config.json: vision_config.patch_size");
+  EXPECT_EQ(problem([](auto& c) { c["vision_config"].as_object()["num_attention_heads"] = 7; }),
+            "config.json: vision_config.num_attention_heads");
+  EXPECT_EQ(problem([](auto& c) { c["vision_config"].as_object()["hidden_act"] = "mish"; }), "config.json: vision_config.hidden_act");
+  EXPECT_EQ(problem([](auto& c) { c["scale_factor"] = 3; }), "config.json: vision_config.patch_size");
+  EXPECT_EQ(problem([](auto& c) { c["image_token_id"] = 300; }), "config.json: image_token_id");
+  EXPECT_EQ(problem([](auto& c) { c["text_config"].as_object()["model_type"] = "mistral"; }), "config.json: text_config.model_type");
+  EXPECT_EQ(problem([](auto& c) { c.erase("vision_config"); }), "config.json: vision_config");
+}
+
+}  // namespace
+}  // namespace quire

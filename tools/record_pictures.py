@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Records what Pillow makes of small pictures, and what transformers cuts them into.
+
+    python3 -m venv venv && venv/bin/pip install pillow==11.3.0 transformers==4.57.6 torch==2.10.0 numpy
+    venv/bin/python tools/record_pictures.py    # writes tests/golden/pictures
+
+The pictures themselves are kept: encoders differ from version to version. Pixels are recorded as SHA-256 of their bytes. A picture is made
+RGB as vLLM does (true colours with alpha are pasted on white, all others are converted) before anything else.
+"""
+
+import hashlib
+import pathlib
+
+import numpy as np
+from PIL import Image
+from transformers import Idefics3ImageProcessor
+
+OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "pictures"
+RESIZES = [("rgb.png", 50, 31, 1), ("rgb.png", 17, 64, 2), ("rgb.png", 90, 70, 3), ("rgb.png", 5, 3, 4), ("rgb.png", 29, 11, 5),
+           ("rgb.png", 37, 8, 1), ("rgb.png", 9, 23, 3), ("jpeg_420.jpg", 200, 100, 1), ("line.png", 64, 64, 1)]
+# name, do_image_splitting, longest edge, tile side
+IDEFICS3 = [("rgb.png", True, 64, 16), ("rgb.png", False, 64, 16), ("rgb.png", True, 16, 16), ("line.png", True, 64, 16),
+            ("tall.png", True, 96, 32), ("jpeg_420.jpg", True, 50, 20), ("grey.png", True, 48, 24)]
+
+
+def values(width, height, channels, seed):
+    """Soft shapes with some noise, from integers."""
+    y, x, c = np.meshgrid(np.arange(height), np.arange(width), np.arange(channels), indexing="ij")
+    noise = (x * 7919 + y * 104729 + c * 1299709 + seed * 15485863) % 61
+    return ((x * (5 + c) + y * (3 + 2 * c) + (x * y) // 7 + noise) % 256).astype(np.uint8)
+
+
+def save(name, image, **options):
+    image.save(OUT / name, **options)
+
+
+def make():
+    rgb = Image.fromarray(values(37, 23, 3, 1))
+    rgba = Image.fromarray(values(37, 23, 4, 2))
+    palette = rgb.quantize(40)
+    save("rgb.png", rgb)
+    save("rgba.png", rgba)
+    save("palette.png", palette)
+    save("palette_clear.png", palette, transparency=3)
+    save("grey.png", rgb.convert("L"))
+    save("grey_alpha.png", rgba.convert("LA"))
+    save("bits.png", rgb.convert("1"))
+    save("line.png", Image.fromarray(values(40, 1, 3, 3)))
+    save("tall.png", Image.fromarray(values(11, 90, 3, 4)))
+    save("jpeg_444.jpg", rgb, quality=92, subsampling=0)
+    save("jpeg_420.jpg", rgb, quality=80, subsampling=2)
+    save("jpeg_progressive.jpg", rgb, quality=85, progressive=True)
+    save("jpeg_grey.jpg", rgb.convert("L"), quality=85)
+    save("cmyk.jpg", rgb.convert("CMYK"), quality=85)
+    save("lossy.webp", rgb, quality=70)
+    save("lossless.webp", rgb, lossless=True)
+    save("alpha.webp", rgba, lossless=True, exact=True)
+    save("animated.webp", rgb, save_all=True, append_images=[rgb.rotate(180)], duration=40)
+    save("plain.gif", palette)
+    save("animated.gif", palette, save_all=True, append_images=[rgb.rotate(180).quantize(40)], duration=40)
+
+
+def load(name):
+    image = Image.open(OUT / name)
+    if image.mode == "RGBA":
+        white = Image.new("RGB", image.size, (255, 255, 255))
+        white.paste(image, mask=image.split()[3])
+        return white
+    return image.convert("RGB")
+
+
+def digest(array):
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def main():
+    OUT.mkdir(exist_ok=True)
+    if not (OUT / "rgb.png").exists():
+        make()
+    lines = []
+    for path in sorted(OUT.iterdir()):
+        if path.suffix == ".txt" or path.name in ("cmyk.jpg", "animated.webp"):
+            continue
+        image = load(path.name)
+        lines.append(f"decode {path.name} {image.width} {image.height} {digest(np.array(image))}")
+    for name, width, height, number in RESIZES:
+        image = load(name).resize((width, height), resample=number)
+        lines.append(f"resample {name} {width} {height} {number} {digest(np.array(image))}")
+    for name, splits, edge, side in IDEFICS3:
+        processor = Idefics3ImageProcessor(size={"longest_edge": edge}, max_image_size={"longest_edge": side}, do_image_splitting=splits,
+                                           do_rescale=False, do_normalize=False)
+        out = processor(load(name), return_tensors="np", return_row_col_info=True, input_data_format="channels_last")
+        tiles = out["pixel_values"][0].astype(np.uint8).transpose(0, 2, 3, 1)
+        lines.append(f"idefics3 {name} {int(splits)} {edge} {side} {out['rows'][0][0]} {out['cols'][0][0]} {digest(tiles)}")
+    (OUT / "cases.txt").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
