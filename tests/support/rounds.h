@@ -6,7 +6,7 @@
 
 namespace quire {
 
-// `all`, or the percentage of it that QUIRE_TEST_ROUNDS says, at least one. ./dev test says 20 for the costly ones; --ci and --all play
+// `all`, or the percentage of it that QUIRE_TEST_ROUNDS says, at least one. ./dev test says 20 for the costly ones, --ci 40; --all plays
 // all.
 inline std::uint64_t rounds_of(std::uint64_t all) {
   const char* percent = std::getenv("QUIRE_TEST_ROUNDS");

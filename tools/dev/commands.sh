@@ -234,8 +234,11 @@ cmd_test() {
     stage "C++ suites" test_preset "${sanitizer:-release}" "${filter[@]}"
     return 0
   fi
-  # A fifth of the rounds of the costly random tests: --ci, --all and runs of some rooms play all.
-  [ -n "$EXTENT" ] || export QUIRE_TEST_ROUNDS="${QUIRE_TEST_ROUNDS:-20}" QUIRE_FUZZ_SECONDS="${QUIRE_FUZZ_SECONDS:-5}"
+  # A part of the rounds of the costly random tests: --all and runs of some rooms play all.
+  case "$EXTENT" in
+    "") export QUIRE_TEST_ROUNDS="${QUIRE_TEST_ROUNDS:-20}" QUIRE_FUZZ_SECONDS="${QUIRE_FUZZ_SECONDS:-5}" ;;
+    ci) export QUIRE_TEST_ROUNDS="${QUIRE_TEST_ROUNDS:-40}" ;;
+  esac
   stage "C++ suites" test_preset release
   if [ -n "$EXTENT" ]; then stage "fuzzers under ASan" test_fuzzers asan; else stage "fuzzers" test_fuzzers release; fi
   need_python test
