@@ -121,18 +121,13 @@ class HybridEngine : public testing::Test {
   tiny::TempFolder folder_;
 };
 
-TEST_F(HybridEngine, TiersAreRefused) {
+TEST_F(HybridEngine, APeerThatTakesOverIsRefused) {
   EngineSeams seams;
-  seams.kv_dram.bytes = std::uint64_t{1} << 24U;
-  const auto dram = create_engine(options(), nullptr, nullptr, seams);
-  ASSERT_FALSE(dram);
-  EXPECT_EQ(dram.error().code, ErrorCode::unsupported) << dram.error().to_string();
-  seams = {};
-  seams.kv_disk.folder = folder_.file("disk");
-  const auto disk = create_engine(options(), nullptr, nullptr, seams);
-  ASSERT_FALSE(disk);
-  EXPECT_EQ(disk.error().field, "kv_disk");
-  EXPECT_EQ(disk.error().code, ErrorCode::unsupported) << disk.error().to_string();
+  seams.kv_peer = {.role = KvRole::producer, .port = 0};
+  const auto made = create_engine(options(), nullptr, nullptr, seams);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().field, "kv_role") << made.error().to_string();
+  EXPECT_EQ(made.error().code, ErrorCode::unsupported);
 }
 
 TEST_F(HybridEngine, RequestsThatWouldShareAStateAreRefused) {
