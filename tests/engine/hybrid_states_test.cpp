@@ -179,6 +179,80 @@ TEST_P(HybridStates, ComeBackFromHostMemoryAndFromDisk) {
   }
 }
 
+// Where nothing is in flight the parent's states are where its tokens end, and are copied when one of both goes on.
+TEST_P(HybridStates, AreCopiedForForksAndBothGoOn) {
+  std::vector<EngineRequest> parents = requests();
+  for (EngineRequest& request : parents) request.sampling.max_tokens = 60;
+  const std::vector<Bits> expected = alone(parents);
+  for (const bool is_async : {false, true}) {
+    SCOPED_TRACE(is_async ? "async" : "sync");
+    EngineOptions options = this->options();
+    options.scheduler.async_scheduling = is_async;
+    const auto engine = start(options);
+    Collector sink;
+    std::vector<std::pair<RequestId, RequestId>> families;
+    for (const EngineRequest& request : parents) {
+      const RequestId parent = engine->submit(request, sink).value();
+      sink.wait_for_tokens(parent, 2);
+      families.emplace_back(parent, fork(*engine, parent, {.n = 2}, sink));
+    }
+    for (std::size_t i = 0; i < families.size(); ++i) {
+      const auto [parent, child] = families[i];
+      EXPECT_EQ(bits_of(sink.wait(parent)), expected[i]);
+      for (const std::uint64_t n : {0U, 1U}) {
+        const Collector::Answer answer = sink.wait({child.value + n});
+        // Unless it came too late, where threads wait long for their turn.
+        if (answer.error.find("has ended") == std::string::npos) EXPECT_EQ(answer.tokens, sink.wait(parent).tokens) << answer.error;
+      }
+    }
+    const EngineStats stats = stop(*engine);
+    EXPECT_GT(stats.num_forks, families.size());
+    EXPECT_GT(stats.num_copied_blocks, families.size());
+  }
+}
+
+// Its answers end where nobody foresees it, with a step in flight behind them.
+TEST_P(HybridStates, OfSessionsEndWithTheAnswer) {
+  EngineRequest request = requests()[1];
+  request.sampling.max_tokens = 12;
+  const auto reference = start(plain());
+  Collector plain_sink;
+  const std::vector<TokenId> first = plain_sink.wait(reference->submit(request, plain_sink).value()).tokens;
+  const std::vector<TokenId> input = {5, 6, 7, 8, 9, 10};
+  for (const bool drafts : {false}) {
+    for (const bool is_async : {false, true}) {
+      SCOPED_TRACE(is_async ? "async" : "sync");
+      EngineOptions options = this->options();
+      options.scheduler.async_scheduling = is_async;
+      if (drafts) options.speculation = {.num_speculative_tokens = 3, .prompt_lookup_min = 1, .prompt_lookup_max = 3};
+      Collector sink;
+      const auto engine = start(options);
+      for (std::size_t length = 1; length < 10; length += 4) {  // tokens of the first answer, at most
+        EngineRequest session = request;
+        session.session = true;
+        session.sampling.stop_token_ids = {first[length]};
+        const RequestId id = engine->submit(session, sink).value();
+        const Collector::Answer before = sink.wait_for_inputs(id, 1);
+        const RequestId child = fork(*engine, id, {}, sink);
+        for (const RequestId one : {id, child}) {
+          ASSERT_TRUE(engine->append(one, input).has_value());
+          ASSERT_TRUE(engine->append(one, {}).has_value());
+        }
+        EngineRequest fresh = session;
+        fresh.session = false;
+        fresh.prompt.insert(fresh.prompt.end(), before.tokens.begin(), before.tokens.end());
+        fresh.prompt.insert(fresh.prompt.end(), input.begin(), input.end());
+        std::vector<TokenId> expected = before.tokens;
+        const std::vector<TokenId> after = plain_sink.wait(reference->submit(fresh, plain_sink).value()).tokens;
+        expected.insert(expected.end(), after.begin(), after.end());
+        EXPECT_EQ(sink.wait(id).tokens, expected) << "behind " << before.tokens.size();
+        EXPECT_EQ(sink.wait(child).tokens, expected) << "of a child, behind " << before.tokens.size();
+      }
+      stop(*engine);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, HybridStates,
                          testing::Values(HybridCase{"lfm2", Kept::all}, HybridCase{"lfm2", Kept::one},
                                          HybridCase{"granitemoehybrid", Kept::some}, HybridCase{"granitemoehybrid", Kept::all},
