@@ -121,7 +121,7 @@ Result<void> resolve_kv_cache_bytes(CacheOptions& cache, std::uint64_t swap_byte
   return {};
 }
 
-// What would have to take a state back, or move it.
+// What would have to take a state back.
 Result<void> check_states(const EngineOptions& options, const ModelInfo& model) {
   if (!model.has_states()) return {};
   const auto refuse = [&](const char* field, const char* problem) {
@@ -129,7 +129,6 @@ Result<void> check_states(const EngineOptions& options, const ModelInfo& model) 
   };
   if (options.speculation.num_speculative_tokens > 0)
     return refuse("num_speculative_tokens", "drafts that are wrong could not be taken back");
-  if (options.kv_swap.is_on()) return refuse("kv_swap", "blocks of preempted requests cannot be moved");
   return {};
 }
 

@@ -179,6 +179,19 @@ TEST_P(HybridStates, ComeBackFromHostMemoryAndFromDisk) {
   }
 }
 
+TEST_P(HybridStates, AreSwappedOutAndIn) {
+  const std::vector<Bits> expected = alone(requests());
+  for (const bool is_async : {false, true}) {
+    SCOPED_TRACE(is_async ? "async" : "sync");
+    EngineOptions options = squeezed();
+    options.scheduler.async_scheduling = is_async;
+    options.kv_swap = {.bytes = std::uint64_t{64} << 20U, .choice = SwapChoice::always};
+    const auto engine = start(options);
+    for (int round = 0; round < 3; ++round) EXPECT_EQ(answers(*engine, requests(), true), expected);
+    EXPECT_GT(stop(*engine).kv_swap->num_in, 0U);
+  }
+}
+
 // Where nothing is in flight the parent's states are where its tokens end, and are copied when one of both goes on.
 TEST_P(HybridStates, AreCopiedForForksAndBothGoOn) {
   std::vector<EngineRequest> parents = requests();

@@ -97,16 +97,13 @@ TEST(HybridPlan, AModeThatCannotBeIsRefused) {
   EXPECT_EQ(field_of(model_with_states(std::uint64_t{1} << 40U), {}), "block_size");
 }
 
-TEST(HybridPlan, WhatWouldMoveStatesOrTakeThemBackIsRefused) {
+TEST(HybridPlan, WhatWouldTakeStatesBackIsRefused) {
   const auto field_of = [](const EngineOptions& options) {
     return resolve_options(options, model_with_states(100), {1, std::uint64_t{1} << 33U}).error().field;
   };
   EngineOptions options;
   options.speculation.num_speculative_tokens = 2;
   EXPECT_EQ(field_of(options), "num_speculative_tokens");
-  options = {};
-  options.kv_swap.bytes = std::uint64_t{1} << 20U;
-  EXPECT_EQ(field_of(options), "kv_swap");
 }
 
 class HybridEngine : public testing::Test {
