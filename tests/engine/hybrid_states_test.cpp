@@ -192,6 +192,25 @@ TEST_P(HybridStates, AreSwappedOutAndIn) {
   }
 }
 
+TEST_P(HybridStates, AreTakenBackToTheLastDraftThatWasRight) {
+  const std::vector<Bits> expected = alone(requests());
+  for (const bool is_async : {false, true}) {
+    SCOPED_TRACE(is_async ? "async" : "sync");
+    for (const bool swaps : {false, true}) {
+      EngineOptions options = swaps ? squeezed() : this->options();
+      options.scheduler.async_scheduling = is_async;
+      options.speculation = {.num_speculative_tokens = 3, .prompt_lookup_min = 1, .prompt_lookup_max = 3};
+      if (swaps) options.kv_swap = {.bytes = std::uint64_t{64} << 20U, .choice = SwapChoice::always};
+      const auto engine = start(options);
+      EXPECT_EQ(answers(*engine, requests(), true), expected);
+      EXPECT_EQ(answers(*engine, requests(), true), expected) << "with what is cached";
+      const SpeculationStats drafts = *stop(*engine).speculation;
+      EXPECT_GT(drafts.num_accepted_tokens, 10U);
+      EXPECT_GT(drafts.num_draft_tokens, drafts.num_accepted_tokens);
+    }
+  }
+}
+
 // Where nothing is in flight the parent's states are where its tokens end, and are copied when one of both goes on.
 TEST_P(HybridStates, AreCopiedForForksAndBothGoOn) {
   std::vector<EngineRequest> parents = requests();
@@ -232,7 +251,7 @@ TEST_P(HybridStates, OfSessionsEndWithTheAnswer) {
   Collector plain_sink;
   const std::vector<TokenId> first = plain_sink.wait(reference->submit(request, plain_sink).value()).tokens;
   const std::vector<TokenId> input = {5, 6, 7, 8, 9, 10};
-  for (const bool drafts : {false}) {
+  for (const bool drafts : {false, true}) {
     for (const bool is_async : {false, true}) {
       SCOPED_TRACE(is_async ? "async" : "sync");
       EngineOptions options = this->options();

@@ -97,13 +97,18 @@ TEST(HybridPlan, AModeThatCannotBeIsRefused) {
   EXPECT_EQ(field_of(model_with_states(std::uint64_t{1} << 40U), {}), "block_size");
 }
 
-TEST(HybridPlan, WhatWouldTakeStatesBackIsRefused) {
-  const auto field_of = [](const EngineOptions& options) {
-    return resolve_options(options, model_with_states(100), {1, std::uint64_t{1} << 33U}).error().field;
-  };
+TEST(HybridPlan, EachDraftHasAStateOfItsOwn) {
   EngineOptions options;
-  options.speculation.num_speculative_tokens = 2;
-  EXPECT_EQ(field_of(options), "num_speculative_tokens");
+  options.speculation.num_speculative_tokens = 3;
+  const auto plan = plan_kv(model_with_states(100), options);
+  ASSERT_TRUE(plan) << plan.error().to_string();
+  EXPECT_EQ(states_of(*plan).num_speculative_blocks, 3U);
+  const std::size_t num_kept = plan->config.groups.size() - 1;
+  EXPECT_EQ(kv_blocks_per_request(plan->layout, 160, 2048), 10U + num_kept * (10 + 3)) << "states of all blocks, and of drafts";
+  options.cache.enable_prefix_caching = false;
+  const auto single = plan_kv(model_with_states(100), options);
+  ASSERT_TRUE(single) << single.error().to_string();
+  EXPECT_EQ(kv_blocks_per_request(single->layout, 160, 2048), 10U + num_kept * (1 + 3));
 }
 
 class HybridEngine : public testing::Test {
