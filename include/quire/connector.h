@@ -36,6 +36,8 @@ class Connector {
   virtual void bind(const Core& /*core*/) {}
   // SupportsHMA: whether it knows several cache groups, and lists with null blocks, which a window has passed.
   [[nodiscard]] virtual bool supports_groups() const { return false; }
+  // And groups that keep states (MambaSpec): of what it loads only the last block counts there, and a token is left to run behind its end.
+  [[nodiscard]] virtual bool supports_states() const { return false; }
   // get_num_new_matched_tokens; not asked of a request that loads nothing (NewRequest::loads_nothing), nor of a fork with its share.
   // `num_local_tokens` are those that the prefix cache has; the answer counts from there. Asked again for a request that was not admitted,
   // so an answer must not take anything for granted: only allocated() says that the request got its blocks.

@@ -261,9 +261,10 @@ class QUIRE_API Core {
   // sample after it. Both hold the same blocks; one that is not full is copied in the plan in which the first of them writes to it, and the
   // last one writes in place. The child waits in front of the others (or by priority) with its share, and gives it up, to be computed like
   // any other request, where a running request lacks blocks or nothing else can run. It shares whoever filled a block, a connector too; of
-  // a parent whose blocks are being loaded it shares nothing, and is looked up in its turn. Errors name the field: `not_found` (the
-  // parent), `invalid_argument` (an id in use, a parent that has ended, counts out of range), `overloaded` (max_num_waiting,
-  // max_fork_family), `unsupported` (pooling, a grammar that cannot go back to where the child begins, states of mamba layers or of an
+  // a parent whose blocks are being loaded it shares nothing, and is looked up in its turn; so it is where layers have states, unless it
+  // begins where the parent's are now (nothing of it is in flight, or all that is is known), or where a block ends. Errors name the field:
+  // `not_found` (the parent), `invalid_argument` (an id in use, a parent that has ended, counts out of range), `overloaded`
+  // (max_num_waiting, max_fork_family), `unsupported` (pooling, a grammar that cannot go back to where the child begins, states of an
   // encoder).
   Result<void> fork(RequestId parent, const ForkRequest& child, const StepInput& input = {});
 

@@ -46,6 +46,11 @@ struct KvGroupLayout {
   }
   // A page is a state, that after the last token of the block or of its request, instead of keys and values.
   [[nodiscard]] bool keeps_states() const { return std::holds_alternative<MambaSpec>(spec); }
+  // At the end of a request's table, beside those of its tokens: for the states behind drafts.
+  [[nodiscard]] std::uint32_t num_spare_blocks() const {
+    const auto* state = std::get_if<MambaSpec>(&spec);
+    return state == nullptr ? 0 : state->num_speculative_blocks;
+  }
 };
 
 // Made once, before the tensors are; never changed. Whoever keeps a pointer to it (KvPages) must not outlive the engine that owns it.

@@ -54,9 +54,10 @@ Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, con
     return fail(ErrorCode::unsupported, "encoder_connector", "the worker runs no encoder", "leave it out");
   if (seams.connector == nullptr) return {};
   if (!worker.transfers) return fail(ErrorCode::unsupported, "transport", "the worker was made without it");
-  if (config.kv.has_mamba_layers())
-    return fail(ErrorCode::unsupported, "connector", "layers of the model have states, which are neither stored nor loaded",
-                "do without a tier or connector");
+  if (config.kv.has_mamba_layers() && !seams.connector->supports_states())
+    return fail(ErrorCode::unsupported, "connector",
+                "layers of the model have states, and one of the connectors knows none (supports_states)",
+                "use another model, or OffloadingConnector, --kv-disk or --kv-dram, which know them");
   const bool is_plain = config.kv.groups.size() == 1 && is_full_attention(config.kv.groups[0].spec);
   if (!is_plain && !seams.connector->supports_groups())
     return fail(ErrorCode::unsupported, "connector",

@@ -82,7 +82,8 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
   StepLoop::Options loop{.eos_ids = model.tokenizer->eog,
                          .seed = options.seed,
                          .async_scheduling = scheduler.async_scheduling,
-                         .counts_common_prefix = options.cache.count_common_prefix};
+                         .counts_common_prefix = options.cache.count_common_prefix,
+                         .settles_for_forks = model.has_states()};
   CoreConfig config = core_config(options, model);
   config.cures.early_loads = load_early(tiers);
   if (!options.trace.path.empty()) {
@@ -167,8 +168,6 @@ Result<void> EngineImpl::check(EngineRequest& request) const {
   if (auto valid = validate_rows(request, model_.hidden_size); !valid) return valid;
   if (auto valid = validate_pictures(request, model_.pictures); !valid) return valid;
   request.sampling.pictures.reset();
-  if (model_.has_states())
-    if (auto valid = validate_states(request); !valid) return valid;
   return check_served(request, capabilities_);
 }
 
@@ -199,10 +198,6 @@ Result<RequestId> EngineImpl::submit_checked(EngineRequest request, OutputSink& 
 
 Result<RequestId> EngineImpl::fork(RequestId parent, const EngineFork& fork, OutputSink& sink) {
   if (auto valid = validate_count(fork.n); !valid) return std::unexpected(valid.error());
-  if (model_.has_states()) {
-    return fail(ErrorCode::unsupported, "parent", "layers of the model have states, and a request with such cannot be forked",
-                "send a request with the same tokens");
-  }
   return inbox_.fork({.parent = parent, .options = fork, .sink = &sink, .arrival_s = clock_->now_s()});
 }
 

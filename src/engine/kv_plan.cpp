@@ -92,7 +92,7 @@ Spec shape_of(const ModelInfo& model, const CacheOptions& cache, const Blocks& b
   return spec;
 }
 
-// Without prefix caching there is one state per request.
+// Without prefix caching there is one state per request; and one more for each draft, so that what follows a wrong one can be forgotten.
 MambaSpec state_spec(const ModelInfo& model, const EngineOptions& options, const Blocks& blocks) {
   const std::uint32_t longest = options.scheduler.max_model_len;
   return {.block_size = blocks.states != MambaCacheMode::none ? blocks.block_size
@@ -102,7 +102,8 @@ MambaSpec state_spec(const ModelInfo& model, const EngineOptions& options, const
           .dtypes = std::vector<CacheDtype>(model.state_shapes.size(), {"float32", sizeof(float)}),
           .page_size_padded = blocks.page_bytes,
           .mamba_type = model.state_kind,
-          .mode = blocks.states};
+          .mode = blocks.states,
+          .num_speculative_blocks = options.speculation.num_speculative_tokens};
 }
 
 LayerSpecs layer_specs(const ModelInfo& model, const EngineOptions& options, const Blocks& blocks) {
@@ -142,6 +143,18 @@ Result<std::uint32_t> num_blocks(const CacheOptions& cache, std::uint64_t bytes_
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(fitting, kMaxBlocks));
 }
 
+// Of one request, beyond what max_memory_usage_bytes() counts.
+std::uint64_t num_spare_blocks(const LayerKvSpec& spec) {
+  const auto* state = std::get_if<MambaSpec>(&spec);
+  return state != nullptr && state->mode == MambaCacheMode::all ? state->num_speculative_blocks : 0;
+}
+
+std::uint64_t num_spare_blocks(const KvCacheConfig& config) {
+  std::uint64_t count = 0;
+  for (const KvCacheGroup& group : config.groups) count += num_spare_blocks(group.spec);
+  return count;
+}
+
 }  // namespace
 
 Result<KvPlan> plan_kv(const ModelInfo& model, const EngineOptions& options) {
@@ -155,8 +168,9 @@ Result<KvPlan> plan_kv(const ModelInfo& model, const EngineOptions& options) {
   const std::uint64_t bytes_per_block = make_kv_layout(*one_block, options.cache.dtype).bytes_per_block();
   const auto count = num_blocks(options.cache, bytes_per_block);
   if (!count) return std::unexpected(count.error());
-  // What requests may use: the null block holds nothing.
-  const std::int64_t usable = static_cast<std::int64_t>((std::uint64_t{*count} - 1) * bytes_per_block);
+  // What requests may use: the null block holds nothing, and states behind drafts are not counted below where all others are kept.
+  const std::uint64_t num_set_aside = 1 + num_spare_blocks(*one_block);
+  const std::int64_t usable = static_cast<std::int64_t>((*count - std::min<std::uint64_t>(*count, num_set_aside)) * bytes_per_block);
   const bool as_long_as_fits = options.scheduler.max_model_len == 0;
   auto plan = plan_kv_cache({&layers, 1}, {&usable, 1},
                             {.max_model_len = as_long_as_fits ? model.context_length : options.scheduler.max_model_len,
@@ -186,7 +200,7 @@ std::uint64_t kv_blocks_per_request(const KvLayout& layout, std::uint32_t num_to
   std::uint64_t blocks = 0;
   for (const KvGroupLayout& group : layout.groups) {
     if (const auto* state = std::get_if<MambaSpec>(&group.spec)) options.mamba_cache_mode = state->mode;
-    blocks += max_memory_usage_bytes(group.spec, options) / page_size_bytes(group.spec);
+    blocks += max_memory_usage_bytes(group.spec, options) / page_size_bytes(group.spec) + num_spare_blocks(group.spec);
   }
   return blocks;
 }

@@ -121,18 +121,6 @@ Result<void> resolve_kv_cache_bytes(CacheOptions& cache, std::uint64_t swap_byte
   return {};
 }
 
-// What would have to take a state back, or move it.
-Result<void> check_states(const EngineOptions& options, const ModelInfo& model) {
-  if (!model.has_states()) return {};
-  const auto refuse = [&](const char* field, const char* problem) {
-    return fail(ErrorCode::unsupported, field, fmt::format("{}: layers of {} have states", problem, model.name), "leave it out");
-  };
-  if (options.speculation.num_speculative_tokens > 0)
-    return refuse("num_speculative_tokens", "drafts that are wrong could not be taken back");
-  if (options.kv_swap.is_on()) return refuse("kv_swap", "blocks of preempted requests cannot be moved");
-  return {};
-}
-
 Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
   std::uint32_t& max_model_len = options.scheduler.max_model_len;
   if (max_model_len > model.context_length) {
@@ -163,7 +151,6 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
 
 Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, const Machine& machine) {
   if (auto valid = check_ranges(options); !valid) return std::unexpected(valid.error());
-  if (auto valid = check_states(options, model); !valid) return std::unexpected(valid.error());
   if (options.num_threads == 0) options.num_threads = std::clamp<std::uint32_t>(machine.num_cores, 1, kMaxThreads);
   if (AdapterOptions& adapters = options.adapters; adapters.max_cpu_loras == 0) {
     const auto num_modules = static_cast<std::uint32_t>(std::min<std::size_t>(adapters.modules.size(), kMaxCpuLoras));

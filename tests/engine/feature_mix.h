@@ -31,6 +31,7 @@ enum class Feature : std::uint8_t {
   disk,
   swap,
   windows,
+  states,
   drafts,
   int8,
   async,
@@ -49,7 +50,7 @@ enum class Feature : std::uint8_t {
   fork,
   adapter
 };
-inline constexpr std::size_t kNumFeatures = 21, kFirstOfRequests = 10;
+inline constexpr std::size_t kNumFeatures = 22, kFirstOfRequests = 11;
 
 struct FeatureText {
   const char* name;
@@ -59,6 +60,7 @@ inline constexpr FeatureText kFeatureTexts[kNumFeatures] = {{"memory tier", "`--
                                                             {"disk tier", "`--kv-disk`"},
                                                             {"swap", "`--kv-swap`"},
                                                             {"windows", "a model with sliding windows"},
+                                                            {"states", "a model whose layers have states"},
                                                             {"drafts", "`--num-speculative-tokens`"},
                                                             {"int8", "`--activations int8`"},
                                                             {"async", "`--async-scheduling`"},
@@ -103,15 +105,32 @@ class FeatureSet {
 };
 
 // A letter for each byte, and one that ends an answer.
-inline std::string write_windowed_model(const std::string& path) {
-  tiny::write_windowed_weights(path, 256);
+inline constexpr int kEndToken = 256;
+
+inline std::string write_letters(const std::string& path) {
   boost::json::object vocab;
   for (unsigned byte = 0; byte < 256; ++byte) vocab[to_byte_alphabet(std::string(1, static_cast<char>(byte)))] = byte;
-  const boost::json::value tokenizer{{"added_tokens", boost::json::array{{{"id", 256}, {"content", "<|end|>"}, {"special", true}}}},
+  const boost::json::value tokenizer{{"added_tokens", boost::json::array{{{"id", kEndToken}, {"content", "<|end|>"}, {"special", true}}}},
                                      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
                                      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", boost::json::array{}}}}};
   tiny::write_file(path + "/tokenizer.json", boost::json::serialize(tokenizer));
   return path;
+}
+
+inline std::string write_windowed_model(const std::string& path) {
+  tiny::write_windowed_weights(path, kEndToken);
+  return write_letters(path);
+}
+
+// One keeps states of all blocks, for they are no larger than keys and values; the other one of some.
+inline std::string write_convolved_model(const std::string& path) {
+  tiny::write_lfm2_weights(path, kEndToken);
+  return write_letters(path);
+}
+
+inline std::string write_scanned_model(const std::string& path) {
+  tiny::write_mamba_weights(path, "granitemoehybrid", kEndToken);
+  return write_letters(path);
 }
 
 // Two adapters for a model, in folders that last as long as the program; each changes its answers.
@@ -143,7 +162,7 @@ inline Made make_options(FeatureSet set, const std::string& model, const std::st
   options.num_threads = 2;
   options.adapters = adapters_for(model);
   options.cache.block_size = 4;
-  options.cache.num_blocks = set.has(Feature::windows) ? 100 : 34;
+  options.cache.num_blocks = set.has(Feature::windows) ? 100 : set.has(Feature::states) ? 110 : 34;
   options.scheduler.max_model_len = 128;
   options.scheduler.max_num_seqs = 8;
   options.scheduler.async_scheduling = set.has(Feature::async);

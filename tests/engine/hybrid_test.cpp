@@ -97,16 +97,18 @@ TEST(HybridPlan, AModeThatCannotBeIsRefused) {
   EXPECT_EQ(field_of(model_with_states(std::uint64_t{1} << 40U), {}), "block_size");
 }
 
-TEST(HybridPlan, WhatWouldMoveStatesOrTakeThemBackIsRefused) {
-  const auto field_of = [](const EngineOptions& options) {
-    return resolve_options(options, model_with_states(100), {1, std::uint64_t{1} << 33U}).error().field;
-  };
+TEST(HybridPlan, EachDraftHasAStateOfItsOwn) {
   EngineOptions options;
-  options.speculation.num_speculative_tokens = 2;
-  EXPECT_EQ(field_of(options), "num_speculative_tokens");
-  options = {};
-  options.kv_swap.bytes = std::uint64_t{1} << 20U;
-  EXPECT_EQ(field_of(options), "kv_swap");
+  options.speculation.num_speculative_tokens = 3;
+  const auto plan = plan_kv(model_with_states(100), options);
+  ASSERT_TRUE(plan) << plan.error().to_string();
+  EXPECT_EQ(states_of(*plan).num_speculative_blocks, 3U);
+  const std::size_t num_kept = plan->config.groups.size() - 1;
+  EXPECT_EQ(kv_blocks_per_request(plan->layout, 160, 2048), 10U + num_kept * (10 + 3)) << "states of all blocks, and of drafts";
+  options.cache.enable_prefix_caching = false;
+  const auto single = plan_kv(model_with_states(100), options);
+  ASSERT_TRUE(single) << single.error().to_string();
+  EXPECT_EQ(kv_blocks_per_request(single->layout, 160, 2048), 10U + num_kept * (1 + 3));
 }
 
 class HybridEngine : public testing::Test {
@@ -121,41 +123,16 @@ class HybridEngine : public testing::Test {
   tiny::TempFolder folder_;
 };
 
-TEST_F(HybridEngine, TiersAreRefused) {
+TEST_F(HybridEngine, APeerThatTakesOverIsRefused) {
   EngineSeams seams;
-  seams.kv_dram.bytes = std::uint64_t{1} << 24U;
-  const auto dram = create_engine(options(), nullptr, nullptr, seams);
-  ASSERT_FALSE(dram);
-  EXPECT_EQ(dram.error().code, ErrorCode::unsupported) << dram.error().to_string();
-  seams = {};
-  seams.kv_disk.folder = folder_.file("disk");
-  const auto disk = create_engine(options(), nullptr, nullptr, seams);
-  ASSERT_FALSE(disk);
-  EXPECT_EQ(disk.error().field, "kv_disk");
-  EXPECT_EQ(disk.error().code, ErrorCode::unsupported) << disk.error().to_string();
+  seams.kv_peer = {.role = KvRole::producer, .port = 0};
+  const auto made = create_engine(options(), nullptr, nullptr, seams);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().field, "kv_role") << made.error().to_string();
+  EXPECT_EQ(made.error().code, ErrorCode::unsupported);
 }
 
-TEST_F(HybridEngine, RequestsThatWouldShareAStateAreRefused) {
-  auto engine = create_engine(options(), nullptr, nullptr);
-  ASSERT_TRUE(engine) << engine.error().to_string();
-  Collector sink;
-  EngineRequest request;
-  request.prompt = {1, 2, 3};
-  request.sampling.max_tokens = 3;
-  request.sampling.ignore_eos = true;
-  EngineRequest searching = request, resumable = request;
-  searching.beam_search = BeamSearchOptions{};
-  searching.n = 2;
-  resumable.session = true;
-  EXPECT_EQ((*engine)->submit(searching, sink).error().field, "beam_search");
-  EXPECT_EQ((*engine)->submit(resumable, sink).error().field, "session");
-  const RequestId id = (*engine)->submit(request, sink).value();
-  EXPECT_EQ((*engine)->fork(id, {}, sink).error().code, ErrorCode::unsupported);
-  EXPECT_EQ(sink.wait(id).tokens.size(), 3U);
-  EXPECT_EQ((*engine)->stop(60.0), 0U);
-}
-
-// One by one: they find the prompt's states instead of sharing them.
+// They find the prompt's states in the cache: that behind its last token but one has been written over.
 TEST_F(HybridEngine, SeveralAnswersToOnePromptAreThoseOfTheirSeeds) {
   auto engine = create_engine(options(), nullptr, nullptr);
   ASSERT_TRUE(engine) << engine.error().to_string();
@@ -176,7 +153,7 @@ TEST_F(HybridEngine, SeveralAnswersToOnePromptAreThoseOfTheirSeeds) {
   }
   EXPECT_EQ((*engine)->stop(60.0), 0U);
   const EngineStats stats = (*engine)->stats();
-  EXPECT_EQ(stats.num_forks, 0U);
+  EXPECT_EQ(stats.num_forks, 3U);
   EXPECT_GE(stats.prefix_cache_hits, 4U * 64U);
   EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
 }

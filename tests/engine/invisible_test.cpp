@@ -202,12 +202,12 @@ void expect_invisible(EngineOptions base, EngineOptions squeezed, const Answers&
     testing::Test::RecordProperty("preemptions", static_cast<int>(preempted.num_preemptions));
     expect_equal(preempted, alone);
   }
-  if (has_states) return;  // they stay where they are
+  if (has_states && !plays_all()) return;  // hybrid_states_test.cpp has fewer of these
   {
     SCOPED_TRACE("preempted requests swapped");
     squeezed.kv_swap = {.bytes = std::uint64_t{64} << 20U, .choice = SwapChoice::always};
     const Answers swapped = run(squeezed, true, kSwapRounds);
-    EXPECT_GE(swapped.num_swapped, kNumSwapped);
+    EXPECT_GE(swapped.num_swapped, has_states ? kNumSwapped / 4 : kNumSwapped);
     testing::Test::RecordProperty("swapped", static_cast<int>(swapped.num_swapped));
     expect_equal(swapped, alone);
   }
@@ -222,7 +222,7 @@ void expect_invisible(const EngineOptions& base, const EngineOptions& squeezed, 
   EngineOptions options = base;
   options.scheduler.async_scheduling = async_scheduling;
   expect_invisible(options, squeezed, alone);
-  if (base.cache.mamba_cache_mode.has_value()) return;  // states are not taken back
+  if (base.cache.mamba_cache_mode.has_value() && !plays_all()) return;
   SCOPED_TRACE("with drafts");
   EngineOptions drafting = squeezed;
   drafting.scheduler.async_scheduling = async_scheduling;

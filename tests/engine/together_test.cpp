@@ -24,6 +24,11 @@ std::uint32_t num_rounds() {
   return kSanitized ? 16 : 48;
 }
 
+// No model that is served has both.
+bool is_one_model(Feature a, Feature b) {
+  return std::set{a, b} == std::set{Feature::windows, Feature::states};
+}
+
 // What cannot both be, since one option or field says which.
 bool is_one_choice(Feature a, Feature b) {
   const std::set pair{a, b};
@@ -35,7 +40,8 @@ bool is_possible(FeatureSet set) {
   for (std::size_t a = 0; a < kNumFeatures; ++a)
     for (std::size_t b = 0; b < a; ++b)
       if (set.has(static_cast<Feature>(a)) && set.has(static_cast<Feature>(b)) &&
-          is_one_choice(static_cast<Feature>(a), static_cast<Feature>(b)))
+          (is_one_choice(static_cast<Feature>(a), static_cast<Feature>(b)) ||
+           is_one_model(static_cast<Feature>(a), static_cast<Feature>(b))))
         return false;
   return has_structured_output() || !(set.has(Feature::grammar) || set.has(Feature::tools));
 }
@@ -54,8 +60,9 @@ struct MetTogether {
 // An engine with some features, and requests of any kind beside each other in it.
 class Mixed {
  public:
-  Mixed(FeatureSet engine, const std::string& model, Alone& alone) : set_(engine), alone_(alone) {
-    const Made made = make_options(engine, model, folder_.path() + "/kv");
+  Mixed(FeatureSet engine, const std::string& model, Alone& alone, bool caches) : set_(engine), alone_(alone) {
+    Made made = make_options(engine, model, folder_.path() + "/kv");
+    made.options.cache.enable_prefix_caching = caches;
     auto created = create_engine(made.options, nullptr, nullptr, made.seams);
     EXPECT_TRUE(created.has_value()) << engine.name() << ": " << created.error().to_string();
     if (created) engine_ = std::move(*created);
@@ -156,7 +163,9 @@ void ask_both(Mixed& mixed, Alone& alone, FeatureSet set, Random& random) {
 }
 
 void play_engine(FeatureSet engine, const std::string& model, Alone& alone, Random& random, MetTogether& met) {
-  Mixed mixed(engine, model, alone);
+  // Then a request has one state.
+  const bool has_tier = engine.has(Feature::dram) || engine.has(Feature::disk);
+  Mixed mixed(engine, model, alone, has_tier || !engine.has(Feature::states) || random.chance(0.7));
   if (!mixed.is_made()) return;
   for (std::uint32_t round = 0; round < kRoundsPerEngine && !testing::Test::HasFailure(); ++round) {
     FeatureSet request;
@@ -182,8 +191,10 @@ TEST(Together, EachRequestGetsWhatItGetsAlone) {
   const char* real = std::getenv("QUIRE_TEST_MODEL");
   if (real == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
   const TempFolder folder;
-  const std::string windowed = write_windowed_model(folder.file("windowed"));
-  Alone alone[] = {{real, false}, {real, true}, {windowed, false}, {windowed, true}};
+  // For each the answers of floats, and those of 8-bit activations.
+  const std::string models[] = {real, write_windowed_model(folder.file("windowed")), write_convolved_model(folder.file("convolved")),
+                                write_scanned_model(folder.file("scanned"))};
+  std::map<std::pair<std::string, bool>, Alone> alone;
   MetTogether met;
   for (std::uint64_t seed = 0; met.num_rounds < num_rounds() && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -193,8 +204,9 @@ TEST(Together, EachRequestGetsWhatItGetsAlone) {
       engine = FeatureSet{draw_feature(random, true)};
       if (random.chance(0.7)) engine.add(draw_feature(random, true));
     } while (!is_possible(engine));
-    const bool is_windowed = engine.has(Feature::windows);
-    play_engine(engine, is_windowed ? windowed : real, alone[(is_windowed ? 2 : 0) + (engine.has(Feature::int8) ? 1 : 0)], random, met);
+    const std::string& model = models[engine.has(Feature::windows) ? 1 : engine.has(Feature::states) ? 2 + seed % 2 : 0];
+    const bool is_int8 = engine.has(Feature::int8);
+    play_engine(engine, model, alone.try_emplace({model, is_int8}, model, is_int8).first->second, random, met);
   }
   fmt::print("{} rounds, {} answers, {} sets of features, {} preemptions, {} loads, {} forks, {} swapped back, {} drafts accepted\n",
              met.num_rounds, met.num_answers, met.sets.size(), met.num_preemptions, met.num_loads, met.num_forks, met.num_swapped,
@@ -212,17 +224,20 @@ TEST(Together, EachRequestGetsWhatItGetsAlone) {
 // Of a pair: empty where it goes, else why not.
 class Pairs {
  public:
-  explicit Pairs(const std::string& model) : model_(model), alone_(model, false) {}
+  Pairs(const std::string& windowed, const std::string& with_states)
+      : windowed_(windowed), with_states_(with_states), alone_(windowed, false) {}
 
   std::string refusal(Feature a, Feature b) {
     if (is_one_choice(a, b)) return "one option or field says which of them it is";
+    if (is_one_model(a, b)) return "no model that is served has both";
     const bool is_a_engine = static_cast<std::size_t>(a) < kFirstOfRequests, is_b_engine = static_cast<std::size_t>(b) < kFirstOfRequests;
     if (!is_a_engine) return of_request({a, b}, alone_.engine());
     const TempFolder folder;
     FeatureSet engine{a};
     if (is_b_engine) engine.add(b);
-    engine.add(Feature::windows);  // the model's
-    const Made made = make_options(engine, model_, folder.file("kv"));
+    const bool has_states = engine.has(Feature::states);
+    if (!has_states) engine.add(Feature::windows);  // the model's
+    const Made made = make_options(engine, has_states ? with_states_ : windowed_, folder.file("kv"));
     const auto created = create_engine(made.options, nullptr, nullptr, made.seams);
     if (!created) return words(created.error());
     if (is_b_engine) return {};
@@ -266,7 +281,7 @@ class Pairs {
     return refusal;
   }
 
-  std::string model_;
+  std::string windowed_, with_states_;
   Alone alone_;
 };
 
@@ -305,7 +320,7 @@ TEST(Together, ThePageSaysWhatEnginesSay) {
   if (!has_structured_output()) GTEST_SKIP() << "built without llguidance";
   constexpr const char* kPage = "docs/together.md";
   const TempFolder folder;
-  Pairs pairs(write_windowed_model(folder.file("windowed")));
+  Pairs pairs(write_windowed_model(folder.file("windowed")), write_scanned_model(folder.file("scanned")));
   const std::string page = together_page(pairs);
   if (std::getenv("QUIRE_RECORD_TOGETHER") != nullptr) std::ofstream(kPage) << page;
   std::ostringstream kept;

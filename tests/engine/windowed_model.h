@@ -62,29 +62,30 @@ inline void write_gpt_oss_weights(const std::string& path) {
 }
 
 // Those of a hybrid: two layers that attend, and four with short convolutions.
-inline void write_lfm2_weights(const std::string& path) {
+inline void write_lfm2_weights(const std::string& path, std::optional<int> eos = std::nullopt) {
   ModelConfig config = small_lfm2();
   config.num_layers = 6;
   constexpr auto kState = LayerMemory::state, kAttention = LayerMemory::attention;
   config.layer_memories = {kState, kState, kAttention, kState, kAttention, kState};
   boost::json::array types;
   for (const LayerMemory memory : config.layer_memories) types.emplace_back(memory == kState ? "conv" : "full_attention");
-  const boost::json::object json{{"model_type", "lfm2"},
-                                 {"vocab_size", config.vocab_size},
-                                 {"hidden_size", config.hidden_size},
-                                 {"intermediate_size", config.intermediate_size},
-                                 {"block_auto_adjust_ff_dim", false},
-                                 {"num_hidden_layers", config.num_layers},
-                                 {"num_attention_heads", config.num_heads},
-                                 {"num_key_value_heads", config.num_kv_heads},
-                                 {"layer_types", types},
-                                 {"max_position_embeddings", 512}};
+  boost::json::object json{{"model_type", "lfm2"},
+                           {"vocab_size", config.vocab_size},
+                           {"hidden_size", config.hidden_size},
+                           {"intermediate_size", config.intermediate_size},
+                           {"block_auto_adjust_ff_dim", false},
+                           {"num_hidden_layers", config.num_layers},
+                           {"num_attention_heads", config.num_heads},
+                           {"num_key_value_heads", config.num_kv_heads},
+                           {"layer_types", types},
+                           {"max_position_embeddings", 512}};
+  if (eos.has_value()) json["eos_token_id"] = *eos;
   write_hf_folder(path, json, make_tensors(config, false, "BF16"));
 }
 
 // Those with Mamba-2 layers, whose states fit into 16 tokens: "granitemoehybrid" (two layers that attend and four with states, and experts)
 // or "falcon_h1" (four layers that do both).
-inline void write_mamba_weights(const std::string& path, const std::string& architecture) {
+inline void write_mamba_weights(const std::string& path, const std::string& architecture, std::optional<int> eos = std::nullopt) {
   ModelConfig config = small_mamba(architecture);
   const bool is_granite = architecture == "granitemoehybrid";
   constexpr auto kState = LayerMemory::state, kAttention = LayerMemory::attention;
@@ -119,6 +120,7 @@ inline void write_mamba_weights(const std::string& path, const std::string& arch
     json["shared_intermediate_size"] = config.shared_expert_size;
     json["attention_multiplier"] = 0.125;
   }
+  if (eos.has_value()) json["eos_token_id"] = *eos;
   write_hf_folder(path, json, make_tensors(config, false, "BF16"));
 }
 

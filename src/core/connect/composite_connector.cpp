@@ -47,6 +47,10 @@ bool CompositeConnector::supports_groups() const {
   return std::ranges::all_of(members_, [](const CompositeMember& member) { return member.connector->supports_groups(); });
 }
 
+bool CompositeConnector::supports_states() const {
+  return std::ranges::all_of(members_, [](const CompositeMember& member) { return member.connector->supports_states(); });
+}
+
 bool CompositeConnector::is_better(const ExternalMatch& match, const ExternalMatch& best) const {
   const std::uint32_t now = match.num_tokens.value_or(0), until_now = best.num_tokens.value_or(0);
   return choice_ == CompositeChoice::first ? until_now == 0 && now > 0 : now > until_now;

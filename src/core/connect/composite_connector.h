@@ -44,6 +44,7 @@ class CompositeConnector final : public Connector {
   void bind(const Core& core) override;
   // Where all members do.
   [[nodiscard]] bool supports_groups() const override;
+  [[nodiscard]] bool supports_states() const override;
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
   bool peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) override;
   void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override;

@@ -1,7 +1,7 @@
 #pragma once
 // Which blocks of a prompt each cache group needs, and how far a lower tier that holds some of them reaches. The rules are those of the
 // core's own prefix cache (core/kv/attention_managers.h): a group of full attention needs all blocks, one with a window those that cover
-// the last window - 1 tokens. Groups have blocks of one size.
+// the last window - 1 tokens, one of states the block at whose end a prompt goes on. Groups have blocks of one size.
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
@@ -53,7 +53,7 @@ class GroupWindows {
  private:
   std::uint32_t block_size_ = 0;  // tokens
   bool has_windows_ = false;
-  std::vector<std::uint32_t> windows_;  // tokens, by group; 0: all
+  std::vector<std::uint32_t> windows_;  // tokens, by group; 0: all; 2 where the state behind the last token is all that is read
   std::vector<std::uint32_t> runs_;     // of loadable blocks up to here, by group
 };
 

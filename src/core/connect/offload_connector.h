@@ -9,7 +9,7 @@
 // a reset does nothing; here a block that could not be stored is not kept, one that could not be loaded is a miss and is dropped, and a
 // reset drops all.
 //
-// vLLM's connector refuses several cache groups. Here groups of full attention and of sliding windows are offloaded together: a block of
+// vLLM's connector refuses several cache groups. Here groups of full attention, of sliding windows and of states go together: a block of
 // each has a key of its own, and a load takes of each what the prefix cache would ask of it (group_windows.h). Blocks of windows are stored
 // as they fill, too, so that a prompt may part from another one anywhere. One that misses a block of its load waits as if new.
 //
@@ -40,7 +40,7 @@ struct ScheduledRequest;
 
 class OffloadConnector final : public Connector {
  public:
-  // Whether such a cache can be offloaded: full attention and windows, with blocks of one size; no states of mamba layers, no chunks, nor
+  // Whether such a cache can be offloaded: full attention, windows and states of mamba layers, with blocks of one size; no chunks, nor
   // context parallelism.
   static Result<void> check(const CoreConfig& config);
   // `bytes_per_block`: of a block of the cache, in all layers of its group, over all ranks; of the largest group's. Errors name the field:
@@ -51,6 +51,7 @@ class OffloadConnector final : public Connector {
 
   void bind(const Core& core) override { core_ = &core; }
   [[nodiscard]] bool supports_groups() const override { return true; }
+  [[nodiscard]] bool supports_states() const override { return true; }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
   bool peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) override;
   void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) override;

@@ -46,6 +46,7 @@ class RecordedConnector final : public Connector {
   RecordedConnector(Connector* inner, AnswerSink& answers) : inner_(inner), answers_(&answers) {}
   void bind(const Core& core) override { inner_->bind(core); }
   [[nodiscard]] bool supports_groups() const override { return inner_->supports_groups(); }
+  [[nodiscard]] bool supports_states() const override { return inner_->supports_states(); }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
     const Question question = Question().add(request).add(num_local_tokens);
     const ExternalMatch match = inner_->match(request, num_local_tokens);

@@ -86,7 +86,7 @@ class CrossAttentionManager : public GroupManager {
   void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens);
   void remove_skipped(GroupBlockList&, std::int64_t /*num_computed*/) {}
   void find(HitQuery& query) const;
-  static bool can_share(const GroupBlockList& /*parent*/, std::int64_t /*num_computed*/) { return false; }
+  static bool can_share(const GroupBlockList& /*parent*/, const ForkPoint& /*point*/) { return false; }
   void share(GroupBlockList& parent, GroupBlockList& child, const ForkPoint& point);
 };
 

@@ -58,6 +58,7 @@ struct WindowReach {
 struct ForkPoint {
   std::int64_t num_computed = 0;  // of the child
   std::int64_t parent_next = 0;   // the parent writes nothing before it any more
+  std::int64_t parent_state = 0;  // behind so many tokens of the parent its states are, when the plans under way have run
 };
 
 // No virtual calls: a step asks every group of every request, so the managers are joined by a variant and inlined. A derived class hides a
@@ -164,8 +165,8 @@ class SkippingManager : public GroupManager {
   }
   void allocate(GroupBlockList& list, const GroupDemand& demand) { extend(list, demand.num_tokens); }
   void remove_skipped(GroupBlockList& list, std::int64_t num_computed) { drop_skipped(list, kind().num_skipped_tokens(num_computed)); }
-  [[nodiscard]] bool can_share(const GroupBlockList& parent, std::int64_t num_computed) const {
-    return GroupManager::can_share(parent, num_computed, kind().num_skipped_tokens(num_computed));
+  [[nodiscard]] bool can_share(const GroupBlockList& parent, const ForkPoint& point) const {
+    return GroupManager::can_share(parent, point.num_computed, kind().num_skipped_tokens(point.num_computed));
   }
   void share(GroupBlockList& parent, GroupBlockList& child, const ForkPoint& point) {
     GroupManager::share(parent, child, point, kind().num_skipped_tokens(point.num_computed));

@@ -186,12 +186,12 @@ bool KvCacheManager::fork(const KvRequest& parent, std::uint32_t parent_next, Kv
   QUIRE_CHECK(num_computed <= parent.num_tokens, "a child begins with known tokens");
   const std::span<GroupBlockList> from = lists(parent.blocks);
   bool shares = true;
-  coordinator_->each([&](auto& manager, std::size_t group) { shares = shares && manager.can_share(from[group], num_computed); });
+  const ForkPoint point{.num_computed = num_computed, .parent_next = parent_next, .parent_state = parent.num_computed_tokens};
+  coordinator_->each([&](auto& manager, std::size_t group) { shares = shares && manager.can_share(from[group], point); });
   if (!shares) return false;
   // Full blocks have their names before they are shared: the child's list counts them as named.
   cache_up_to(parent, num_computed);
   const std::span<GroupBlockList> to = lists(child);
-  const ForkPoint point{.num_computed = num_computed, .parent_next = parent_next};
   coordinator_->each([&](auto& manager, std::size_t group) { manager.share(from[group], to[group], point); });
   return true;
 }

@@ -94,7 +94,7 @@ class KvCacheManager {
   // The child, blank, begins with the blocks of the parent's first num_computed tokens, which are known. They hold them together; before
   // allocate_slots() for tokens that are written to the last one, if it is not full, it becomes the writer's own (KvBlocks::own_copy).
   // `parent_next`: no token before it is written for the parent again. False, and nothing happened: a window has passed blocks that the
-  // child needs, or a group keeps states.
+  // child needs, or the state behind these tokens has been written over.
   [[nodiscard]] bool fork(const KvRequest& parent, std::uint32_t parent_next, KvBlocks& child, std::uint32_t num_computed);
 
   // Makes blocks full of the first num_computed_tokens tokens findable. Nothing without caching.

@@ -86,6 +86,18 @@ void MambaManager::cache(GroupBlockList& list, const KvRequest& request, std::in
     if (list.blocks[i] != kNullBlock) cached_this_step_.insert(pool_.index().hash_of(list.blocks[i]));
 }
 
+void MambaManager::take_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<TakenBlock>& taken) {
+  remove_skipped(list, num_tokens);
+  list.last_state_block.reset();
+  list.has_running_state = false;
+  GroupManager::take_out(list, num_tokens, taken);
+}
+
+bool MambaManager::can_share(const GroupBlockList& parent, const ForkPoint& point) const {
+  const bool is_kept = point.num_computed == point.parent_state || point.num_computed % tokens_.size() == 0;
+  return is_kept && SkippingManager::can_share(parent, point);
+}
+
 void MambaManager::remove_skipped(GroupBlockList& list, std::int64_t num_computed) {
   num_computed = std::max<std::int64_t>(0, num_computed - num_speculative_);
   drop_skipped(list, num_skipped_tokens(num_computed));

@@ -29,7 +29,10 @@ class MambaManager : public SkippingManager<MambaManager> {
   // Frees what is no longer read if every draft is rejected. Aligned: also frees the state before the running one, but
   // one step later than other kinds would, because it is copied from in between.
   void remove_skipped(GroupBlockList& list, std::int64_t num_computed);
-  static bool can_share(const GroupBlockList& /*parent*/, std::int64_t /*num_computed*/) { return false; }  // a state is written over
+  // A state is written over as its request goes on: it can be had where the request is now, or where a block ended.
+  [[nodiscard]] bool can_share(const GroupBlockList& parent, const ForkPoint& point) const;
+  // Only what is read if every draft is rejected is worth a transfer; what comes back begins like a hit.
+  void take_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<TakenBlock>& taken);
   void new_step_starts() { cached_this_step_.clear(); }
   [[nodiscard]] std::int64_t max_blocks(std::int64_t num_tokens) const { return tokens_.ceil(num_tokens) + num_speculative_; }
 

@@ -81,7 +81,15 @@ void StepLoop::add_request(Submission& submission) {
 
 void StepLoop::fork(const Fork& fork) {
   look_for_news();
+  if (options_.settles_for_forks) settle();
   forks_.fork(fork);
+}
+
+void StepLoop::settle() {
+  if (!running_.has_value()) return;
+  const Running finished = *std::exchange(running_, std::nullopt);
+  const WorkerResult result = worker_->finish();
+  apply(finished, result, clock_->now_s());
 }
 
 void StepLoop::append(SessionTokens input) {

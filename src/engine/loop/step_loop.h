@@ -58,6 +58,7 @@ class StepLoop {
     std::uint64_t seed = 0;                     // for requests without one of their own
     bool async_scheduling = false;              // as the core was built
     bool counts_common_prefix = false;          // the same
+    bool settles_for_forks = false;             // a step in flight would write over what a child begins with: layers have states
     std::shared_ptr<Explainer> explainer = {};  // follows the core; null: nobody is to ask
     FollowedReuse curve = {};
     std::shared_ptr<Tracer> tracer = {};                               // the one that follows the core; null: no trace
@@ -162,6 +163,8 @@ class StepLoop {
   void add_ready(Submission submission);
   void add_request(Submission& submission);
   [[nodiscard]] Planned plan();
+  // Until nothing is in flight.
+  void settle();
   void start(Planned planned);
   void apply(const Running& step, const WorkerResult& result, double ran_s);
   void wait_for_transfers(const Running& step, const StepResult& result);

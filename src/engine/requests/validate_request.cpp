@@ -174,15 +174,6 @@ Result<void> validate_count(std::uint32_t n) {
   return {};
 }
 
-Result<void> validate_states(const EngineRequest& request) {
-  const std::pair<const char*, bool> given[] = {{"beam_search", request.beam_search.has_value()}, {"session", request.session}};
-  for (const auto& [field, is_given] : given)
-    if (is_given)
-      return fail(ErrorCode::unsupported, field, "is given, and layers of the model have states, which cannot be shared or taken back",
-                  "leave it out");
-  return {};
-}
-
 Result<void> validate_rows(const EngineRequest& request, std::uint32_t hidden_size) {
   if (request.sampling.pooling.kind != PoolingKind::all) return {};
   if (std::uint64_t{request.prompt.size()} * hidden_size <= kMaxPooledNumbers) return {};

@@ -19,9 +19,6 @@ Result<void> validate_tokens(const std::vector<TokenId>& tokens, std::uint32_t v
 // What a pooling request ends with has at most kMaxPooledNumbers.
 Result<void> validate_rows(const EngineRequest& request, std::uint32_t hidden_size);
 
-// For a model whose layers have states: what would share one, or take it back.
-Result<void> validate_states(const EngineRequest& request);
-
 // Of requests that are made at once.
 Result<void> validate_count(std::uint32_t n);
 

@@ -39,6 +39,7 @@ class NamedTier final : public KvTier, private Connector {
 
   void bind(const Core& core) override { halves_.connector->bind(core); }
   [[nodiscard]] bool supports_groups() const override { return halves_.connector->supports_groups(); }
+  [[nodiscard]] bool supports_states() const override { return halves_.connector->supports_states(); }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
     return halves_.connector->match(request, num_local_tokens);
   }

@@ -68,7 +68,8 @@ Result<std::shared_ptr<PeerTier>> PeerTier::open(const KvPeerOptions& options, c
   if (Result<void> checked = check_peer(options); !checked) return std::unexpected(std::move(checked.error()));
   if (Result<void> checked = check_tier(config, "kv_role"); !checked) return std::unexpected(std::move(checked.error()));
   if (layout.groups.size() != 1 || layout.groups[0].sliding_window() > 0)
-    return fail(ErrorCode::unsupported, "kv_role", "the model has sliding windows, whose blocks are not handed on yet",
+    return fail(ErrorCode::unsupported, "kv_role",
+                "the model has sliding windows or layers with states, whose blocks are not handed on yet",
                 "serve it without, or a model of full attention alone");
   std::vector<std::byte> secret;
   if (!options.key_file.empty()) {

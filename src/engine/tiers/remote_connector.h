@@ -37,6 +37,7 @@ class RemoteConnector final : public Connector {
 
   void bind(const Core& core) override { offload_->bind(core); }
   [[nodiscard]] bool supports_groups() const override { return offload_->supports_groups(); }
+  [[nodiscard]] bool supports_states() const override { return offload_->supports_states(); }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
   // Of what is known without asking.
   bool peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) override {

@@ -19,8 +19,9 @@ BlockTable::BlockTable(const BlockTableLimits& limits) : limits_(limits), change
               "a kernel block is dealt out in whole turns");
   kernel_blocks_per_block_ = limits.block_size / limits.kernel_block_size;
   const std::uint64_t tokens_per_block = std::uint64_t{limits.block_size} * parallel.world_size();
-  // Whole blocks for max_model_len tokens: the core never gives a row more.
-  row_capacity_ = static_cast<std::uint32_t>((limits.max_model_len + tokens_per_block - 1) / tokens_per_block) * kernel_blocks_per_block_;
+  // Whole blocks for max_model_len tokens, and those beyond: the core never gives a row more.
+  const std::uint64_t num_blocks = (limits.max_model_len + tokens_per_block - 1) / tokens_per_block + limits.num_more_blocks;
+  row_capacity_ = static_cast<std::uint32_t>(num_blocks) * kernel_blocks_per_block_;
   for (Rows* rows : {&staged_, &committed_}) {
     rows->blocks.resize(std::size_t{limits.num_rows} * row_capacity_);
     rows->counts.resize(limits.num_rows);

@@ -31,10 +31,11 @@ struct BlockTableLimits {
   std::uint32_t block_size = 0;         // tokens, as the core counts
   std::uint32_t kernel_block_size = 0;  // tokens, as kernels count: divides block_size
   ContextParallel parallel = {};
+  std::uint32_t num_more_blocks = 0;  // of a row, beyond those of its tokens
 };
 
-// What does not fit (a row, an entry or a block that there is not, more blocks than max_model_len tokens need) is a broken invariant: the
-// core has planned what the worker was built for.
+// What does not fit (a row, an entry or a block that there is not, more blocks than max_model_len tokens and num_more_blocks need) is a
+// broken invariant: the core has planned what the worker was built for.
 class BlockTable {
  public:
   // A token of another rank has no place here.

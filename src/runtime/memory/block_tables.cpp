@@ -14,7 +14,8 @@ BlockTables::BlockTables(const KvLayout& layout, std::uint32_t num_slots, std::u
                                           .max_model_len = max_model_len,
                                           .num_blocks = layout.num_blocks,
                                           .block_size = group.block_size,
-                                          .kernel_block_size = group.kernel_block_size});
+                                          .kernel_block_size = group.kernel_block_size,
+                                          .num_more_blocks = group.num_spare_blocks()});
   }
 }
 

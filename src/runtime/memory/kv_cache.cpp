@@ -111,4 +111,11 @@ void KvCache::copy(BlockId source, BlockId destination) {
     std::ranges::copy(page(tensor, source), page(tensor, destination).begin());
 }
 
+void KvCache::copy_state(std::uint32_t layer, BlockId source, BlockId destination) {
+  QUIRE_CHECK(source != destination && destination != kNullBlock, "a block of somebody's own");
+  const KvLayerLayout& kept = layout_.layers[layer];
+  QUIRE_CHECK(kept.state_bytes > 0, "a layer with a state");
+  std::ranges::copy(page(kept.tensor, source).first(kept.state_bytes), page(kept.tensor, destination).begin());
+}
+
 }  // namespace quire

@@ -41,6 +41,8 @@ class KvCache {
   // In every tensor.
   void zero(BlockId block);
   void copy(BlockId source, BlockId destination);
+  // The state of one layer.
+  void copy_state(std::uint32_t layer, BlockId source, BlockId destination);
 
  private:
   // Without memory; create() maps it.

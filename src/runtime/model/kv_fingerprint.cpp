@@ -18,8 +18,10 @@ std::string describe_layout(const KvLayout& layout) {
     text +=
         fmt::format(" group {} {} {} {}", group.block_size, group.kernel_block_size, group.sliding_window(), fmt::join(group.layers, " "));
   for (const KvLayerLayout& layer : layout.layers)
-    text += fmt::format(" layer {} {} {} {} {} {} {} {}", layer.group, layer.tensor, layer.num_kv_heads, layer.head_dim, layer.block_stride,
-                        layer.head_stride, layer.token_stride, layer.values_offset);
+    text += layer.state_bytes > 0
+                ? fmt::format(" layer {} {} f32 state {} {}", layer.group, layer.tensor, layer.state_bytes, layer.block_stride)
+                : fmt::format(" layer {} {} {} {} {} {} {} {}", layer.group, layer.tensor, layer.num_kv_heads, layer.head_dim,
+                              layer.block_stride, layer.head_stride, layer.token_stride, layer.values_offset);
   return text;
 }
 

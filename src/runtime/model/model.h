@@ -40,6 +40,7 @@ struct BatchSequence {
   std::uint32_t first_position = 0;
   std::uint32_t num_tokens = 0;
   const Adapter* adapter = nullptr;  // lives until the pass is over
+  std::uint32_t num_drafts = 0;      // of its tokens, the last ones: states behind each of them are kept
 };
 
 // A row that takes an embedding in the place of its token's.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/memory/state_places.h"
 
 namespace quire {
 namespace {
@@ -85,28 +86,23 @@ void group_adapted(AdaptedRows& adapted, std::uint32_t num_rows) {
   }
 }
 
-// A state is kept where a block ends, if the request has that block, and behind its last row.
-void add_steps(GroupPass& group, const BatchSequence& sequence, std::span<const BlockId> blocks, std::uint32_t block_size,
-               std::uint32_t row) {
+// Up to where a state is kept (state_places.h).
+void add_steps(GroupPass& group, const BatchSequence& sequence, const StatePlaces& places, std::uint32_t block_size, std::uint32_t row) {
   if (sequence.num_tokens == 0) return;
-  const auto block_of = [&](std::uint32_t position) {
-    QUIRE_CHECK(position / block_size < blocks.size(), "position beyond the block table");
-    return blocks[position / block_size];
-  };
   const auto first = static_cast<std::uint32_t>(group.steps.size());
-  const std::uint32_t end = sequence.first_position + sequence.num_tokens;
-  BlockId from = sequence.first_position == 0 ? kNullBlock : block_of(sequence.first_position - 1);
+  BlockId from = sequence.first_position == 0 ? kNullBlock : places.before();
   QUIRE_CHECK(sequence.first_position == 0 || from != kNullBlock, "the state of the tokens before is there");
-  QUIRE_CHECK(block_of(end - 1) != kNullBlock, "the state has a place");
-  std::uint32_t begin = sequence.first_position;
-  for (std::uint32_t border = (begin / block_size + 1) * block_size; begin < end; border += block_size) {
-    const std::uint32_t step_end = std::min(border, end);
-    const BlockId to = block_of(step_end - 1);
-    if (to == kNullBlock) continue;
-    group.steps.push_back({row + begin - sequence.first_position, step_end - begin, from, to});
-    begin = step_end;
+  std::uint32_t begin = 0;
+  const auto end_step = [&](std::uint32_t end) {
+    const BlockId to = places.behind(end - 1);
+    if (to == kNullBlock) return;
+    group.steps.push_back({row + begin, end - begin, from, to});
+    begin = end;
     from = to;
-  }
+  };
+  const std::uint32_t first_kept = places.first_kept();
+  for (std::uint32_t end = block_size - sequence.first_position % block_size; end <= first_kept; end += block_size) end_step(end);
+  for (std::uint32_t end = first_kept + 1; end <= sequence.num_tokens; ++end) end_step(end);
   group.runs.push_back({first, static_cast<std::uint32_t>(group.steps.size()) - first});
 }
 
@@ -114,9 +110,11 @@ void lay_out_states(Pass& pass, const BatchInput& input, const KvLayout& layout,
   GroupPass& group = pass.workspace.groups[index];
   group.steps.clear();
   group.runs.clear();
+  const KvGroupLayout& kept = layout.groups[index];
   std::uint32_t row = 0;
   for (const BatchSequence& sequence : input.sequences) {
-    add_steps(group, sequence, tables.row(index, sequence.slot), layout.groups[index].block_size, row);
+    const StateRows rows{sequence.first_position, sequence.num_tokens, sequence.num_drafts};
+    add_steps(group, sequence, {tables.row(index, sequence.slot), kept.block_size, kept.num_spare_blocks(), rows}, kept.block_size, row);
     row += sequence.num_tokens;
   }
 }

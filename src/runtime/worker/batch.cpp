@@ -126,7 +126,11 @@ BatchInput Batch::build(const StepPlan& plan) {
     QUIRE_CHECK(num_known > 0 && end <= tokens.size(), "tokens that the worker does not know");
     const bool is_last = request.samples || request.pools;
     QUIRE_CHECK(is_last == (end == tokens.size()), "a token is sampled after the last known one, and only there");
-    sequences_.push_back({request.slot, request.num_computed_tokens, request.num_tokens, adapters_[request.slot.value].get()});
+    sequences_.push_back({.slot = request.slot,
+                          .first_position = request.num_computed_tokens,
+                          .num_tokens = request.num_tokens,
+                          .adapter = adapters_[request.slot.value].get(),
+                          .num_drafts = static_cast<std::uint32_t>(request.drafts.size())});
     const std::span<const TokenId> scheduled = tokens.subspan(request.num_computed_tokens, num_known);
     tokens_.insert(tokens_.end(), scheduled.begin(), scheduled.end());
     tokens_.insert(tokens_.end(), request.drafts.begin(), request.drafts.end());

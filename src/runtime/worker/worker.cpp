@@ -7,6 +7,7 @@
 #include <chrono>
 #include <iterator>
 
+#include "runtime/memory/state_places.h"
 #include "runtime/worker/token_masks.h"
 
 namespace quire {
@@ -94,6 +95,7 @@ void Worker::sample(const StepPlan& /*plan*/, std::span<const TokenMask> masks, 
   auto outcome = results.outcomes.begin();
   for (row = 0; row < rows_.size(); ++row)
     for (std::uint32_t i = 0; i < results.num_outcomes[row]; ++i) batch_.append(rows_[row].slot, (outcome++)->token);
+  bring_states_home(results.num_outcomes);
   if (observer_ != nullptr) show_logits(results.num_outcomes);
   propose(results);
   prompt_scorer_.score(batch_, *model_, sampler_, results.prompt_logprobs);
@@ -127,6 +129,30 @@ void Worker::propose(StepResults& results) {
     std::ranges::copy(drafts, std::back_inserter(results.drafts));
     results.num_drafts.push_back(static_cast<std::uint32_t>(drafts.size()));
   }
+}
+
+void Worker::bring_states_home(std::span<const std::uint32_t> counts) {
+  state_moves_.clear();
+  const KvLayout& layout = cache_.layout();
+  std::size_t i = 0;
+  for (const ScheduledRequest& request : batch_.scheduled()) {
+    if (!request.samples) continue;
+    const std::uint32_t count = counts[i++];
+    const auto num_drafts = static_cast<std::uint32_t>(request.drafts.size());
+    if (count == 0 || count > num_drafts) continue;
+    const StateRows rows{request.num_computed_tokens, request.num_tokens, num_drafts};
+    for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
+      const KvGroupLayout& group = layout.groups[g];
+      if (!group.keeps_states()) continue;
+      const StatePlaces places(tables_.row(g, request.slot), group.block_size, group.num_spare_blocks(), rows);
+      const std::uint32_t row = places.first_kept() + count - 1;
+      if (places.behind(row) == places.home(row)) continue;
+      for (const std::uint32_t layer : group.layers) state_moves_.push_back({layer, places.behind(row), places.home(row)});
+    }
+  }
+  pool_->parallel_for(static_cast<std::uint32_t>(state_moves_.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+    for (; begin < end; ++begin) cache_.copy_state(state_moves_[begin].layer, state_moves_[begin].from, state_moves_[begin].to);
+  });
 }
 
 void Worker::update_batch(const StepPlan& plan) {

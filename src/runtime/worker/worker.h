@@ -73,6 +73,8 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   [[nodiscard]] std::uint32_t experts_per_token() const;  // over all layers
   void gather_experts(StepResults& results) const;
   void propose(StepResults& results);
+  // Of requests of which some drafts were wrong: to where those behind the right ones are looked for.
+  void bring_states_home(std::span<const std::uint32_t> counts);
   void before_attention(std::uint32_t layer) override { transfers_.before_attention(layer); }
   void after_kv_write(std::uint32_t layer) override { transfers_.after_kv_write(layer); }
   void read_hidden(std::span<const std::uint32_t> outputs, const PoolRun& run, std::span<float> rows) override;
@@ -97,6 +99,12 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   std::vector<SampleRow> rows_;
   LogitsObserver* observer_;
   const AdapterSource* adapters_;
+  // Of a layer's state, within bring_states_home().
+  struct StateMove {
+    std::uint32_t layer;
+    BlockId from, to;
+  };
+  std::vector<StateMove> state_moves_;
   StepTask task_;  // last: it uses all the others
 };
 

@@ -33,13 +33,9 @@ TEST(GroupWindowsTest, OtherKindsAndOtherBlocksAreRefused) {
   ChunkedLocalSpec chunks;
   chunks.block_size = kBlockSize;
   chunks.attention_chunk_size = 8;
-  MambaSpec mamba;
-  mamba.block_size = kBlockSize;
-  for (const LayerKvSpec& spec : {LayerKvSpec(chunks), LayerKvSpec(mamba)}) {
-    config = grouped_config({0, 9});
-    config.kv.groups[1].spec = spec;
-    EXPECT_EQ(window_refusal(config), "kv.groups");
-  }
+  config = grouped_config({0, 9});
+  config.kv.groups[1].spec = chunks;
+  EXPECT_EQ(window_refusal(config), "kv.groups");
   config.kv.groups.clear();
   EXPECT_EQ(window_refusal(config), "kv.groups");
   EXPECT_EQ(window_refusal(grouped_config({1})), "kv.groups") << "there is nothing to load";
@@ -58,6 +54,21 @@ TEST(GroupWindowsTest, AWindowNeedsTheBlocksOfItsTokensBeforeTheNext) {
   EXPECT_EQ(windows.first_needed(2, 0), 0U);
   EXPECT_TRUE(GroupWindows::create(grouped_config({0})).value().is_plain());
   EXPECT_FALSE(GroupWindows::create(grouped_config({7})).value().is_plain());
+}
+
+TEST(GroupWindowsTest, OfStatesTheLastBlockIsNeeded) {
+  CoreConfig config = grouped_config({0, 9});
+  MambaSpec states;
+  states.block_size = kBlockSize;
+  states.mode = MambaCacheMode::all;
+  config.kv.groups[1].spec = states;
+  GroupWindows windows = GroupWindows::create(config).value();
+  EXPECT_TRUE(windows.has_windows()) << "a token is left to run behind what is loaded";
+  for (const std::uint32_t size : {1U, 2U, 9U}) EXPECT_EQ(windows.first_needed(1, size), size - 1);
+  const auto loadable = [](std::uint32_t block, std::uint32_t group) { return group == 0 || block == 1 || block == 4; };
+  EXPECT_EQ(windows.longest(0, 9, loadable), 5U);
+  EXPECT_EQ(windows.longest(0, 4, loadable), 2U);
+  EXPECT_EQ(windows.longest(2, 4, loadable), 2U) << "no state lies behind those";
 }
 
 // Whether each token that the one behind the first `size` blocks attends to is there.

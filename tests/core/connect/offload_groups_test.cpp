@@ -283,11 +283,12 @@ TEST(OffloadGroups, AStoreThatWaitedIsGivenUpWhereItsBlockHasComeBackInAnotherPl
   o.run();
 }
 
-TEST(OffloadGroups, ACompositeKnowsOfThemWhereAllMembersDo) {
+TEST(OffloadGroups, ACompositeKnowsOfThemAndOfStatesWhereAllMembersDo) {
   const std::shared_ptr<Connector> one = OffloadConnector::create({.cpu_bytes_to_use = 8}, grouped_config({0, 9}), 1).value();
   const std::shared_ptr<Connector> other = OffloadConnector::create({.cpu_bytes_to_use = 8}, grouped_config({0, 9}), 1).value();
-  EXPECT_TRUE(CompositeConnector({{one, 0}, {other, 1}}).supports_groups());
-  EXPECT_FALSE(CompositeConnector({{one, 0}, {std::make_shared<test::ScriptedConnector>(), 1}}).supports_groups());
+  const CompositeConnector both({{one, 0}, {other, 1}}), mixed({{one, 0}, {std::make_shared<test::ScriptedConnector>(), 1}});
+  EXPECT_TRUE(both.supports_groups() && both.supports_states());
+  EXPECT_FALSE(mixed.supports_groups() || mixed.supports_states());
 }
 
 // The tier holds any blocks; the connector finds as many tokens as a naive search.

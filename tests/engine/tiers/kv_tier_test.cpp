@@ -350,7 +350,7 @@ TEST(KvTier, WhatItCannotBeIsSaid) {
   EXPECT_TRUE(check_tier(tier_config(), "kv_disk"));
   EXPECT_TRUE(check_tier(tier_config(windowed_tier_model({0, 8})), "kv_disk"));
   config = tier_config();
-  config.kv.groups[0].spec = MambaSpec{};
+  config.kv.groups[0].spec = ChunkedLocalSpec{};
   const std::string groups = check_tier(config, "kv_disk").error().to_string();
   EXPECT_NE(groups.find("kv_disk: this model's KV cache cannot be stored: the layers of group 0 keep neither"), std::string::npos)
       << groups;

@@ -41,8 +41,8 @@ bool Swap::take_out(Request& victim, bool was_planned) {
   swapped.stage = swapped.blocks.empty() ? SwappedBlocks::Stage::stored : SwappedBlocks::Stage::storing;
   if (!swapped.blocks.empty()) to_begin_.push_back(&swapped);
   ++context_.totals.num_swapped_out;
-  context_.totals.num_swapped_out_blocks += num_own;
-  tell(EventKind::swapped_out, EventCause::lack_of_blocks, victim, num_own);
+  context_.totals.num_swapped_out_blocks += swapped.blocks.size();
+  tell(EventKind::swapped_out, EventCause::lack_of_blocks, victim, swapped.blocks.size());
   return true;
 }
 

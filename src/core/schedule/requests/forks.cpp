@@ -20,7 +20,7 @@ Result<void> cannot(const char* what) {
 
 Result<void> check_kind(const Request& parent, const CoreConfig& config) {
   if (parent.pooling) return cannot("a pooling request");
-  if (config.encoder.is_encoder_decoder || config.kv.has_mamba_layers()) return cannot("a request of a model with states");
+  if (config.encoder.is_encoder_decoder) return cannot("a request of an encoder's");
   return {};
 }
 
@@ -131,16 +131,18 @@ Request& Forks::create_request(const Request& parent, const ForkRequest& given) 
 }
 
 void Forks::share_blocks(Request& parent, Request& child) {
-  const std::int32_t num_computed = std::min(parent.num_computed_tokens, child.num_tokens() - 1);
+  const bool waits_for_input = child.status == RequestStatus::waiting_for_input;
+  // One that waits for input needs no token to sample behind: as its parent's, its answer ends with what is computed.
+  const std::int32_t num_computed = std::min(parent.num_computed_tokens, child.num_tokens() - (waits_for_input ? 0 : 1));
   // Its own tokens in flight are written, and those of drafts may be again.
   const auto next = static_cast<std::uint32_t>(std::min(parent.num_computed_tokens, parent.num_tokens()));
   // What a transfer is to fill holds nothing yet. The child is looked up in its turn, by when that may have come.
   const bool awaits_blocks = parent.swapped != nullptr || parent.status == RequestStatus::waiting_for_remote_kv;
-  if (awaits_blocks || num_computed <= 0 ||
-      !kv_.fork(requests_.kv_request(parent), next, child.blocks, static_cast<std::uint32_t>(num_computed)))
-    return;
-  child.num_computed_tokens = num_computed;
-  if (child.status == RequestStatus::waiting_for_input) return;
+  const bool shares = !awaits_blocks && num_computed > 0 &&
+                      kv_.fork(requests_.kv_request(parent), next, child.blocks, static_cast<std::uint32_t>(num_computed));
+  // Without blocks these are computed anew when its input comes (sessions.cpp).
+  if (shares || waits_for_input) child.num_computed_tokens = std::max(num_computed, 0);
+  if (!shares || waits_for_input) return;
   QUIRE_CHECK(child.num_computed_tokens < child.num_tokens(), "a token is left to sample behind");
   sharing_.push_back(&child);
 }

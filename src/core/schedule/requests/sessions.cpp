@@ -119,9 +119,15 @@ void Sessions::forget_names_behind(Request& session, std::int32_t num_kept) cons
   session.hashes.resize(std::min(session.hashes.size(), static_cast<std::size_t>(num_kept) / context_.config.block_size));
 }
 
+bool Sessions::lacks_blocks(const Request& session) const {
+  if (session.num_computed_tokens > session.num_tokens() && context_.config.kv.has_mamba_layers()) return true;
+  return session.num_computed_tokens > 0 && Requests::num_blocks(session) == 0;
+}
+
 // The last sampled token was never computed: it is dropped, and so is everything after the computed ones.
 void Sessions::take_input(Request& session, const SessionUpdate& input) {
   const std::int32_t num_kept = std::min(session.num_computed_tokens, session.num_tokens());
+  const bool begins_anew = lacks_blocks(session);
   QUIRE_CHECK(num_kept >= 0, "a count");
   QUIRE_CHECK(!input.tokens.empty(), "an input was checked for tokens");
   session.tokens.resize(static_cast<std::size_t>(num_kept));
@@ -130,6 +136,7 @@ void Sessions::take_input(Request& session, const SessionUpdate& input) {
     forget_behind(session, num_kept);
   else if (context_.rules.sessions_cut)
     forget_names_behind(session, num_kept);
+  if (begins_anew) requests_.forget_loaded(session);
   for (const MultimodalFeature& feature : input.features)
     // Items count from the input's begin; in the request they lie behind what was kept.
     session.features.push_back({feature.identifier, feature.position.moved_by(static_cast<std::uint32_t>(num_kept))});

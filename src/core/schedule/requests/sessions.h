@@ -30,6 +30,8 @@ class Sessions {
  private:
   static void cut(Request& session);
   void take_input(Request& session, const SessionUpdate& input);
+  // Its states have gone on behind its tokens, or it was forked without blocks: it is looked up anew.
+  [[nodiscard]] bool lacks_blocks(const Request& session) const;
   // What it has beyond its first tokens, under CureOptions::cut_sessions.
   void forget_behind(Request& session, std::int32_t num_kept) const;
   void forget_names_behind(Request& session, std::int32_t num_kept) const;
