@@ -45,6 +45,11 @@ struct RequestOutput {
   double waited_s = 0.0;                // from submit() to that
   // With the first token, if asked for: of each token of the prompt but the first. Requests of one prompt (EngineRequest::n) share them.
   std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};
+  // If asked for, the experts of each token that was computed, [token][layer][expert]: ModelInfo::experts_per_token of each of the
+  // num_layers layers, the likeliest first, zeros where a layer has none. Of all tokens of the prompt with the first one of the answer, and
+  // shared as those above. Behind that, of the tokens before these, as many as were put out since: of the very last one there are none.
+  std::shared_ptr<const std::vector<std::uint16_t>> prompt_experts{};
+  std::vector<std::uint16_t> routed_experts{};
   std::vector<float> pooled{};  // of a pooling request, with its end
   // With its end, of one that asked for do_remote_decode: where its blocks are kept. Null: they are not.
   std::shared_ptr<const KvTransferParams> kv_transfer{};

@@ -36,6 +36,9 @@ struct QUIRE_API SamplingParams {
   std::optional<std::uint32_t> logprobs;  // number of alternatives beside the sampled token, at most 20
   // The same beside each token of the prompt but the first. Such a request reads no prefix cache: all of its prompt is computed.
   std::optional<std::uint32_t> prompt_logprobs;
+  // The experts that each token goes through are told (RequestOutput::prompt_experts, routed_experts). Such a request reads no prefix
+  // cache, either.
+  bool routed_experts = false;
   // Added to the logit of each token, before temperature and filters.
   std::vector<std::pair<TokenId, float>> logit_bias;
   std::uint32_t max_tokens = 16;

@@ -45,6 +45,9 @@ struct QUIRE_API ServerOptions {
   std::uint64_t max_echo_bytes = std::uint64_t{4} << 20;  // prompt repeated by `echo`, over all choices: it waits in memory
   // One per token of the prompt, and as many more as it has alternatives, over all choices that tell them: they are written at once.
   std::uint64_t max_prompt_logprobs = 256 << 10;
+  // Whole answers tell which experts each token has gone through (docs/requests.md); so many numbers of prompts at most, over all choices.
+  bool enable_return_routed_experts = false;
+  std::uint64_t max_routed_experts = std::uint64_t{32} << 20;
   // Of the rows of all tokens that a call asks for (/pooling): they wait in memory for the last one, and are written at once.
   std::uint64_t max_hidden_numbers = std::uint64_t{4} << 20;
   // Answers of /v1/responses that are kept for `previous_response_id`, with their conversations and tokens; 0: none are.

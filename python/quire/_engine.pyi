@@ -535,6 +535,13 @@ class SamplingParams:
     def prompt_logprobs(self, arg: int | None) -> None: ...
 
     @property
+    def routed_experts(self) -> bool:
+        """Tell the experts of each token (Output.routed_experts)."""
+
+    @routed_experts.setter
+    def routed_experts(self, arg: bool, /) -> None: ...
+
+    @property
     def logit_bias(self) -> list[tuple[int, float]]:
         """[(token, bias), ...]"""
 
@@ -605,6 +612,12 @@ class Output:
     @property
     def prompt_logprobs(self) -> object:
         """The same per token of the prompt but the first."""
+
+    @property
+    def routed_experts(self) -> object:
+        """
+        A memoryview of the experts of each token that was computed, [token][layer][expert], as NumPy takes it: with the first part those of the prompt, then of the tokens before the part's; None: not asked for.
+        """
 
     @property
     def finish_reason(self) -> str | None:

@@ -221,6 +221,9 @@ void add_server_flags(CLI::App& app, ServerOptions& server) {
                "Refuse requests with fields, or tools, that would be ignored (default: X-Quire-Ignored-Fields names them)");
   app.add_flag("--tool-call-one-spelling", server.one_call_spelling,
                "Hold arguments of tools to one spelling of each value, so that equal calls are equal text (default: what JSON allows)");
+  app.add_flag("--enable-return-routed-experts", server.enable_return_routed_experts,
+               "Whole answers tell which experts each token has gone through (routed_experts), unless a request says no; those who do read "
+               "no prefix cache");
   app.add_option("--drain-timeout-ms", server.drain_timeout_ms, "How long running requests may go on after SIGTERM")->capture_default_str();
 }
 

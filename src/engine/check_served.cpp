@@ -36,6 +36,7 @@ Result<void> check_served(const EngineRequest& request, const WorkerCapabilities
   if (request.pooling && !worker.pooling) return refuse("pooling", "is not done by this engine's worker");
   if (request.sampling.prompt_logprobs && !worker.prompt_logprobs)
     return refuse("prompt_logprobs", "are not given by this engine's worker");
+  if (request.sampling.routed_experts && !worker.routed_experts) return refuse("routed_experts", "is given, and the model has no experts");
   return {};
 }
 

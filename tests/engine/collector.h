@@ -20,6 +20,7 @@ class Collector final : public OutputSink {
     std::vector<PositionLogprobs> logprobs;
     std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs;
     std::vector<float> pooled;
+    std::vector<std::uint16_t> experts;
     std::uint32_t num_prompt_logprobs = 0;  // so often did they come
     std::uint32_t num_finals = 0;
     std::uint32_t num_inputs_ended = 0;
@@ -40,6 +41,9 @@ class Collector final : public OutputSink {
       answer.tokens.insert(answer.tokens.end(), output.tokens.begin(), output.tokens.end());
       answer.logprobs.insert(answer.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
       answer.pooled.insert(answer.pooled.end(), output.pooled.begin(), output.pooled.end());
+      if (output.prompt_experts != nullptr)
+        answer.experts.insert(answer.experts.end(), output.prompt_experts->begin(), output.prompt_experts->end());
+      answer.experts.insert(answer.experts.end(), output.routed_experts.begin(), output.routed_experts.end());
       if (output.prompt_logprobs != nullptr) {
         answer.prompt_logprobs = output.prompt_logprobs;
         ++answer.num_prompt_logprobs;

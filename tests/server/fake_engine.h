@@ -113,6 +113,11 @@ class FakeEngine final : public Engine {
   }
   // Before the server starts.
   void set_pooling(PoolingInfo pooling) { info_.pooling = std::move(pooling); }
+  void set_experts(std::uint32_t num_layers, std::uint32_t per_token, std::uint32_t num_experts) {
+    info_.num_layers = num_layers;
+    info_.experts_per_token = per_token;
+    info_.num_experts = num_experts;
+  }
   // Further requests are refused.
   void refuse_with(std::optional<Error> error, std::size_t after = 0) {
     refusal_ = std::move(error);

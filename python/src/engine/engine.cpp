@@ -222,6 +222,10 @@ void bind_answers(nb::module_& m) {
   output.def_ro("logprobs", &Output::logprobs,
                 "Per token [(token, log probability, rank), ...], the token's own first; None: not asked for.");
   output.def_ro("prompt_logprobs", &Output::prompt_logprobs, "The same per token of the prompt but the first.");
+  output.def_prop_ro(
+      "routed_experts", &Output::routed_experts,
+      "A memoryview of the experts of each token that was computed, [token][layer][expert], as NumPy takes it: with the first "
+      "part those of the prompt, then of the tokens before the part's; None: not asked for.");
   output.def_ro("finish_reason", &Output::finish_reason, "'stop', 'length', 'repetition' or 'abort'; None: the answer goes on.");
   output.def_ro("num_cached_tokens", &Output::num_cached_tokens, "Tokens of the prompt that the prefix cache had.");
   nb::class_<Generation> generation(m, "Generation", "An answer under way: an iterator of Output. Dropped before its end, it is aborted.");

@@ -22,6 +22,14 @@ nb::list list_of(const std::vector<PositionLogprobs>& positions) {
 
 }  // namespace
 
+nb::object Output::routed_experts() const {
+  if (experts.empty()) return nb::none();
+  const nb::bytes raw(reinterpret_cast<const char*>(experts.data()), experts.size() * sizeof(std::uint16_t));
+  const nb::object view = nb::steal(PyMemoryView_FromObject(raw.ptr()));
+  const std::size_t num_tokens = experts.size() / num_layers / experts_per_layer;
+  return view.attr("cast")("H", nb::make_tuple(num_tokens, num_layers, experts_per_layer));
+}
+
 // Signals before outputs: these may come so fast that there is never a time to wait, and none that was taken may be lost.
 RequestOutput Generation::wait() {
   while (true) {
@@ -49,8 +57,12 @@ Output Generation::next() {
              .text = text_of(output),
              .logprobs = output.logprobs.empty() ? nb::object(nb::none()) : list_of(output.logprobs),
              .prompt_logprobs = output.prompt_logprobs == nullptr ? nb::object(nb::none()) : list_of(*output.prompt_logprobs),
+             .experts = output.prompt_experts == nullptr ? std::vector<std::uint16_t>() : *output.prompt_experts,
+             .num_layers = serving_->engine->model().num_layers,
+             .experts_per_layer = serving_->engine->model().experts_per_token,
              .finish_reason = output.finished ? std::optional<std::string>(finish_reason_name(output.reason)) : std::nullopt,
              .num_cached_tokens = output.num_cached_tokens};
+  out.experts.insert(out.experts.end(), output.routed_experts.begin(), output.routed_experts.end());
   out.tokens = std::move(output.tokens);
   return out;
 }
@@ -61,6 +73,7 @@ Output Generation::rest() {
     Output more = next();
     all.tokens.insert(all.tokens.end(), more.tokens.begin(), more.tokens.end());
     all.text += more.text;
+    all.experts.insert(all.experts.end(), more.experts.begin(), more.experts.end());
     if (!more.logprobs.is_none()) all.logprobs = all.logprobs.is_none() ? more.logprobs : all.logprobs + more.logprobs;
     if (!more.prompt_logprobs.is_none()) all.prompt_logprobs = more.prompt_logprobs;
     all.finish_reason = std::move(more.finish_reason);

@@ -66,8 +66,13 @@ struct Output {
   std::vector<TokenId> tokens;
   std::string text;
   nb::object logprobs, prompt_logprobs;  // [[(token, logprob, rank), ...], ...] or None
+  std::vector<std::uint16_t> experts;    // [token][layer][expert]
+  std::uint32_t num_layers = 0, experts_per_layer = 0;
   std::optional<std::string> finish_reason;
   std::uint32_t num_cached_tokens = 0;
+
+  // A memoryview of them, or None: NumPy takes it as it is.
+  [[nodiscard]] nb::object routed_experts() const;
 };
 
 // Python's iterator over one answer. What is dropped before its end is aborted.

@@ -28,6 +28,7 @@ void bind_sampling(nb::module_& m) {
            "Alternatives beside each token, at most 20; None: no log probabilities.");
   c.def_rw("prompt_logprobs", &SamplingParams::prompt_logprobs, nb::arg().none(),
            "The same beside each token of the prompt but the first.");
+  c.def_rw("routed_experts", &SamplingParams::routed_experts, "Tell the experts of each token (Output.routed_experts).");
   c.def_rw("logit_bias", &SamplingParams::logit_bias, "[(token, bias), ...]");
   c.def_rw("max_tokens", &SamplingParams::max_tokens, "Longest answer.");
   c.def_rw("min_tokens", &SamplingParams::min_tokens, "Neither EOS nor a stop id before so many.");

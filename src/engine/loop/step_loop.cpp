@@ -40,6 +40,7 @@ StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worke
       forks_(*core_, live_, sessions_),
       searches_(*core_, live_),
       prompts_(live_, forks_),
+      experts_(live_),
       failures_(*core_, live_, forks_, searches_),
       worker_(std::move(worker)),
       compute_rate_(kComputeHorizon_s),
@@ -207,6 +208,7 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   const double begin_s = clock_->now_s();
   sessions_.begin_result(running_.has_value());
   prompts_.take(result);
+  experts_.take(result);
   // Before the core hears of the result (live_failures.h).
   failures_.end_failed(result);
   const auto applied = core_->apply(for_core(result), {.now = begin_s});
@@ -309,6 +311,7 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
       output.pooled = std::move(*request->pooled);
     }
     if (!update.tokens.empty()) output.prompt_logprobs = std::exchange(live.prompt_logprobs, nullptr);
+    if (!update.tokens.empty()) RoutedExperts::give(*request, update.tokens.size(), live, output);
     if (!update.tokens.empty()) live_.note_tokens(live, update.tokens.size(), now_s);
     if (live.session != nullptr) live.session->num_tokens += update.tokens.size();
     if (update.finished) {

@@ -26,6 +26,7 @@
 #include "engine/requests/live_searches.h"
 #include "engine/requests/live_sessions.h"
 #include "engine/requests/prompt_logprobs.h"
+#include "engine/requests/routed_experts.h"
 #include "engine/requests/tool_names.h"
 #include "engine/stats/rate.h"
 #include "engine/trace/event_fan.h"
@@ -177,6 +178,7 @@ class StepLoop {
   LiveForks forks_;
   LiveSearches searches_;
   PromptLogprobs prompts_;
+  RoutedExperts experts_;
   LiveFailures failures_;
   std::unique_ptr<WorkerBase> worker_;  // while it computes it reads what the requests ask for
   std::optional<Running> running_;

@@ -39,6 +39,7 @@ void LiveForks::fork_sibling(RequestId elder, RequestId id) {
   Live& live = live_.at(id);
   live.elder.reset();
   live.prompt_logprobs = live_.at(elder).prompt_logprobs;
+  live.prompt_experts = live_.at(elder).prompt_experts;
   live.sampling.prompt_logprobs.reset();  // the elder's are computed in this plan at the latest
   const ForkRequest child{
       .id = id, .name = live.name, .arrival_time = live_.now_s(), .num_tokens = live.num_prompt_tokens, .sampling = &live.sampling};
@@ -97,6 +98,7 @@ Result<void> LiveForks::fork_one(const Fork& fork, std::uint32_t number, Live& c
   child.name = fork.options.name;
   child.sampling = parent->sampling;
   child.sampling.prompt_logprobs.reset();
+  child.sampling.routed_experts = false;
   child.sampling.seed = fork.options.seed.has_value() ? *fork.options.seed + number : live_.seed_of(id);
   child.sampling.max_tokens = fork.options.max_tokens.value_or(child.sampling.max_tokens);
   child.num_prompt_tokens = parent->num_prompt_tokens;

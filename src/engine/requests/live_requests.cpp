@@ -31,6 +31,7 @@ RequestStatus status_of(FinishReason reason) {
 }  // namespace
 
 void make_prompt_room(Live& live) {
+  live.prompt_experts = live.sampling.routed_experts ? std::make_shared<std::vector<std::uint16_t>>() : nullptr;
   live.prompt_logprobs.reset();
   if (live.sampling.prompt_logprobs.has_value())
     live.prompt_logprobs = std::make_shared<std::vector<PositionLogprobs>>(live.num_prompt_tokens - 1);

@@ -29,7 +29,7 @@ namespace quire {
 
 // What is made of rows of the prompt needs them computed; as in vLLM, only the last one's vector does with cached ones.
 [[nodiscard]] inline bool needs_rows(const SamplingParams& sampling) {
-  return sampling.prompt_logprobs.has_value() || sampling.pooling.kind != PoolingKind::last;
+  return sampling.prompt_logprobs.has_value() || sampling.routed_experts || sampling.pooling.kind != PoolingKind::last;
 }
 
 // What a session has besides (live_sessions.h).
@@ -55,10 +55,11 @@ struct Live {
   std::optional<RequestId> search{};  // it is one of this one's answers: the core knows the beams instead
   // If asked for and not given out yet: a place for each token of the prompt but the first. With those who are forked from it.
   std::shared_ptr<std::vector<PositionLogprobs>> prompt_logprobs{};
-  std::shared_ptr<const StructuredOutput> structured_output{};  // may be null
-  SharedLease adapter{};                                        // as LiveAdapters gave it; null: the model alone
-  std::unique_ptr<LiveSession> session{};                       // null: it is none
-  std::string name{};                                           // EngineRequest::name
+  std::shared_ptr<std::vector<std::uint16_t>> prompt_experts{};  // the same, as long as they have come
+  std::shared_ptr<const StructuredOutput> structured_output{};   // may be null
+  SharedLease adapter{};                                         // as LiveAdapters gave it; null: the model alone
+  std::unique_ptr<LiveSession> session{};                        // null: it is none
+  std::string name{};                                            // EngineRequest::name
   double arrival_s = 0.0;
   double waited_s = 0.0;       // until its first admission
   double last_token_s = -1.0;  // negative: none yet

@@ -69,6 +69,7 @@ Result<void> check_search(const EngineRequest& request, const BeamSearchOptions&
   const std::pair<const char*, bool> given[] = {{"stop_token_ids", !sampling.stop_token_ids.empty()},
                                                 {"min_tokens", sampling.min_tokens > 0},
                                                 {"prompt_logprobs", sampling.prompt_logprobs.has_value()},
+                                                {"routed_experts", sampling.routed_experts},
                                                 {"logit_bias", !sampling.logit_bias.empty()},
                                                 {"repetition_penalty", sampling.repetition_penalty != 1.0F},
                                                 {"presence_penalty", sampling.presence_penalty != 0.0F},
@@ -99,7 +100,8 @@ Result<void> check_pooling(const EngineRequest& request) {
                                                 {"beam_search", request.beam_search.has_value()},
                                                 {"structured_output", request.structured_output.has_value()},
                                                 {"logprobs", request.sampling.logprobs.has_value()},
-                                                {"prompt_logprobs", request.sampling.prompt_logprobs.has_value()}};
+                                                {"prompt_logprobs", request.sampling.prompt_logprobs.has_value()},
+                                                {"routed_experts", request.sampling.routed_experts}};
   for (const auto& [field, is_given] : given)
     if (is_given) return fail(ErrorCode::invalid_argument, field, "is given, and a pooling request has no tokens", "leave it out");
   return {};
@@ -111,7 +113,8 @@ Result<void> check_session(const EngineRequest& request) {
   const std::pair<const char*, bool> given[] = {{"n", request.n > 1},
                                                 {"beam_search", request.beam_search.has_value()},
                                                 {"pooling", request.pooling},
-                                                {"prompt_logprobs", request.sampling.prompt_logprobs.has_value()}};
+                                                {"prompt_logprobs", request.sampling.prompt_logprobs.has_value()},
+                                                {"routed_experts", request.sampling.routed_experts}};
   for (const auto& [field, is_given] : given)
     if (is_given) return fail(ErrorCode::unsupported, field, "is given, and a session has no such thing", "leave it out");
   return {};

@@ -87,6 +87,7 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
   check(input, cache, output);
   pass_.rows = static_cast<std::uint32_t>(input.tokens.size());
   if (pass_.rows == 0) return;
+  pass_.experts = output.experts;
   lay_out(pass_, input, cache.layout(), tables);
   embed(input);
   for (std::uint32_t i = 0; i < layers_.size(); ++i) {
@@ -114,6 +115,8 @@ void Decoder::check(const BatchInput& input, const KvCache& cache, const PassOut
   QUIRE_CHECK(input.sequences.size() <= limits.sequences, "more than max_num_seqs");
   QUIRE_CHECK(output.logits.empty() || output.logits.size() == num_outputs * config_.vocab_size, "logits of another size");
   QUIRE_CHECK(output.hidden.empty() || output.hidden.size() == num_outputs * config_.hidden_size, "hidden rows of another size");
+  const std::size_t experts_per_row = std::size_t{config_.num_layers} * config_.experts_per_token;
+  QUIRE_CHECK(output.experts.empty() || output.experts.size() == input.tokens.size() * experts_per_row, "experts of other rows");
   QUIRE_CHECK(cache.layout().layers.size() == num_kept_ && cache.layout().groups.size() <= limits.groups, "a KV cache of another model");
   check_cache(config_, cache.layout(), state_places_, state_bytes_);
   std::size_t rows = 0;

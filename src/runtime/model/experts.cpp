@@ -87,6 +87,7 @@ class ExpertsFeedForward final : public FeedForwardHalf {
         if (!weights_.router_bias.empty()) pass.kernels.add(scores, weights_.router_bias.data(), config_.num_experts);
         ChosenExpert* chosen = pairs.chosen + row * per_row;
         choose_experts({scores, config_.num_experts}, routing, {chosen, config_.experts_per_token});
+        pass.tell_experts(first + row, {chosen, config_.experts_per_token});
         if (has_shared())
           chosen[config_.experts_per_token] = {config_.num_experts, is_weighed ? shared_share(scores[config_.num_experts]) : 1.0F};
       }

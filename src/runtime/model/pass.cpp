@@ -31,7 +31,12 @@ std::span<const Product> with_one_order(std::span<const Product> products) {
 
 Pass::Pass(const ModelConfig& config, const Kernels& table, ActivationMode activation_mode, const WorkspaceLimits& limits,
            ThreadPool& threads)
-    : shape(config), kernels(table), mode(activation_mode), pool(threads), workspace(config, activation_mode, limits) {}
+    : shape(config),
+      kernels(table),
+      mode(activation_mode),
+      pool(threads),
+      workspace(config, activation_mode, limits),
+      num_layers(config.num_layers) {}
 
 void Pass::multiply(std::span<const Product> products, const Activations& x, std::uint32_t first_row) {
   const AdaptedProducts adapted(*this, products, first_row, x.rows);
@@ -110,6 +115,12 @@ void Pass::add_to_stream(const std::vector<float>& bias, const std::vector<float
     if (next_norm != nullptr) norm_row(hidden, *next_norm, input);
   }
   if (next_norm != nullptr) kernels.prepare(stream_input(), row_begin, row_end);
+}
+
+void Pass::tell_experts(std::uint32_t row, std::span<const ChosenExpert> chosen) const {
+  if (experts.empty()) return;
+  const std::size_t at = (std::size_t{workspace.sources[row]} * num_layers + layer) * chosen.size();
+  for (std::size_t i = 0; i < chosen.size(); ++i) experts[at + i] = static_cast<std::uint16_t>(chosen[i].expert);
 }
 
 std::uint32_t Pass::row_grain(std::uint32_t count) const {

@@ -49,6 +49,9 @@ struct Pass {
   void add_to_stream(const std::vector<float>& bias, const std::vector<float>& post_norm, const std::vector<float>* next_norm,
                      std::uint32_t row_begin, std::uint32_t row_end);
 
+  // Where somebody wants to know them.
+  void tell_experts(std::uint32_t row, std::span<const ChosenExpert> chosen) const;
+
   // Whole tiles of rows (kRowTile), so that no two threads write to one cache line of activations.
   [[nodiscard]] std::uint32_t row_grain(std::uint32_t count) const;
   [[nodiscard]] std::uint32_t panel_grain(std::uint32_t panels, std::size_t panel_bytes, std::uint32_t num_rows) const;
@@ -60,6 +63,8 @@ struct Pass {
   Workspace workspace;
   std::uint32_t rows = 0;   // after the last keys and values, the output rows
   std::uint32_t layer = 0;  // that is under way
+  std::uint32_t num_layers = 0;
+  std::span<std::uint16_t> experts;  // PassOutput::experts of the pass under way
 };
 
 }  // namespace quire

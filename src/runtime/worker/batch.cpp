@@ -23,6 +23,7 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
       histories_(max_num_seqs),
       prompt_rows_(max_num_seqs),
       pooling_(max_num_seqs),
+      tells_experts_(max_num_seqs),
       adapters_(max_num_seqs),
       outlooks_(max_num_seqs) {
   tokens_.reserve(max_num_batched_tokens);
@@ -31,6 +32,7 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
   sampled_outputs_.reserve(std::size_t{max_num_seqs} * (num_spec_tokens + 1));
   prompt_runs_.reserve(max_num_seqs);
   pool_runs_.reserve(max_num_seqs);
+  routed_runs_.reserve(max_num_seqs);
   scheduled_.reserve(max_num_seqs);
   for (Outlook& outlook : outlooks_) outlook.drafts.reserve(num_spec_tokens);
 }
@@ -53,6 +55,7 @@ void Batch::admit(const AdmittedRequest& request, std::shared_ptr<const Adapter>
   prompt_rows_[request.slot.value] = {is_prompt && request.sampling->prompt_logprobs ? request.num_prompt_tokens - 1 : 0,
                                       request.sampling->prompt_logprobs.value_or(0)};
   pooling_[request.slot.value] = request.sampling->pooling.kind;
+  tells_experts_[request.slot.value] = request.sampling->routed_experts;
   QUIRE_CHECK((request.lora_id != 0) == (adapter != nullptr), "a request runs with its adapter");
   adapters_[request.slot.value] = std::move(adapter);
   outlooks_[request.slot.value].num_tokens = history.size();
@@ -111,6 +114,7 @@ BatchInput Batch::build(const StepPlan& plan) {
   sampled_outputs_.clear();
   prompt_runs_.clear();
   pool_runs_.clear();
+  routed_runs_.clear();
   for (const ScheduledRequest& request : scheduled_) {
     const std::span<const TokenId> tokens = history(request.slot);
     const std::size_t num_known = request.num_tokens - request.drafts.size();
@@ -134,15 +138,11 @@ BatchInput Batch::build(const StepPlan& plan) {
 void Batch::add_outputs(const ScheduledRequest& request) {
   const auto end = static_cast<std::uint32_t>(tokens_.size());
   const std::uint32_t begin = end - request.num_tokens;
+  if (tells_experts_[request.slot.value]) return add_all(request, begin);
   const PromptRows wanted = prompt_rows_[request.slot.value];
   if (wanted.end > request.num_computed_tokens) {
     const std::uint32_t num_rows = std::min(request.num_tokens, wanted.end - request.num_computed_tokens);
-    prompt_runs_.push_back({.id = request.id,
-                            .slot = request.slot,
-                            .first_token = request.num_computed_tokens + 1,
-                            .num_rows = num_rows,
-                            .first_output = static_cast<std::uint32_t>(output_rows_.size()),
-                            .num_logprobs = wanted.num_logprobs});
+    add_prompt_run(request, num_rows);
     for (std::uint32_t i = 0; i < num_rows; ++i) output_rows_.push_back(begin + i);
   }
   if (request.pools || pooling_[request.slot.value] != PoolingKind::last) add_pool_run(request, begin);
@@ -151,6 +151,28 @@ void Batch::add_outputs(const ScheduledRequest& request) {
     sampled_outputs_.push_back(static_cast<std::uint32_t>(output_rows_.size()));
     output_rows_.push_back(row);
   }
+}
+
+// Its next output rows are these of the prompt.
+void Batch::add_prompt_run(const ScheduledRequest& request, std::uint32_t num_rows) {
+  prompt_runs_.push_back({.id = request.id,
+                          .slot = request.slot,
+                          .first_token = request.num_computed_tokens + 1,
+                          .num_rows = num_rows,
+                          .first_output = static_cast<std::uint32_t>(output_rows_.size()),
+                          .num_logprobs = prompt_rows_[request.slot.value].num_logprobs});
+}
+
+// The experts of the last layer are chosen for output rows alone, so all rows are some; those that others ask for are among them.
+void Batch::add_all(const ScheduledRequest& request, std::uint32_t begin) {
+  const PromptRows wanted = prompt_rows_[request.slot.value];
+  if (wanted.end > request.num_computed_tokens)
+    add_prompt_run(request, std::min(request.num_tokens, wanted.end - request.num_computed_tokens));
+  const auto first_output = static_cast<std::uint32_t>(output_rows_.size());
+  routed_runs_.push_back({request.id, request.slot, request.num_computed_tokens, begin, request.num_tokens});
+  for (std::uint32_t i = 0; i < request.num_tokens; ++i) output_rows_.push_back(begin + i);
+  const auto num_sampled = request.samples ? 1 + static_cast<std::uint32_t>(request.drafts.size()) : 0;
+  for (std::uint32_t i = request.num_tokens - num_sampled; i < request.num_tokens; ++i) sampled_outputs_.push_back(first_output + i);
 }
 
 void Batch::add_pool_run(const ScheduledRequest& request, std::uint32_t begin) {

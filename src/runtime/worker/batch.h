@@ -21,6 +21,14 @@ struct PromptRun {
   std::uint32_t num_logprobs = 0;  // alternatives beside each token
 };
 
+// Rows of the pass whose experts are to be told: all of a request's.
+struct RoutedRun {
+  RequestId id;
+  Slot slot;
+  std::uint32_t first_token = 0;
+  std::uint32_t first_row = 0, num_rows = 0;  // of the pass
+};
+
 // Rows of the pass that a pooling request's vector is made of.
 struct PoolRun {
   Slot slot;
@@ -61,6 +69,7 @@ class Batch {
   [[nodiscard]] std::span<const std::uint32_t> sampled_outputs() const { return sampled_outputs_; }
   [[nodiscard]] std::span<const PoolRun> pool_runs() const { return pool_runs_; }
   [[nodiscard]] std::span<const PromptRun> prompt_runs() const { return prompt_runs_; }
+  [[nodiscard]] std::span<const RoutedRun> routed_runs() const { return routed_runs_; }
 
  private:
   // What of a request's prompt is given log probabilities.
@@ -76,6 +85,8 @@ class Batch {
   void refuse_unserved(const StepPlan& plan) const;
   ScheduledRequest as_known(const ScheduledRequest& planned);
   void add_outputs(const ScheduledRequest& request);
+  void add_prompt_run(const ScheduledRequest& request, std::uint32_t num_rows);
+  void add_all(const ScheduledRequest& request, std::uint32_t begin);
   void add_pool_run(const ScheduledRequest& request, std::uint32_t begin);
 
   std::uint32_t max_model_len_;
@@ -88,12 +99,14 @@ class Batch {
   // Positions count in the request, places in the pass: batch-relative rows are in `output_rows_`.
   std::vector<PromptRows> prompt_rows_;                   // by slot
   std::vector<PoolingKind> pooling_;                      // by slot
+  std::vector<bool> tells_experts_;                       // by slot
   std::vector<std::shared_ptr<const Adapter>> adapters_;  // by slot; null: none
   std::vector<Outlook> outlooks_;                         // by slot
   std::vector<ScheduledRequest> scheduled_;
   std::vector<std::uint32_t> sampled_outputs_;
   std::vector<PromptRun> prompt_runs_;
   std::vector<PoolRun> pool_runs_;
+  std::vector<RoutedRun> routed_runs_;
 };
 
 }  // namespace quire

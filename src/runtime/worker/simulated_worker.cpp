@@ -103,6 +103,13 @@ std::array<float, kSimulatedWidth> simulated_hidden(std::span<const TokenId> his
   return hidden;
 }
 
+std::array<std::uint16_t, kSimulatedExperts> simulated_experts(std::span<const TokenId> history) {
+  const std::uint64_t follows = what_follows(history);
+  std::array<std::uint16_t, kSimulatedExperts> experts;
+  for (std::uint32_t i = 0; i < kSimulatedExperts; ++i) experts[i] = static_cast<std::uint16_t>(follows >> 16 * i & 0xFFU);
+  return experts;
+}
+
 std::vector<float> simulated_pooled(std::span<const TokenId> prompt, const PoolingParams& params) {
   std::vector<float> pooled;
   pooled.reserve(std::max<std::size_t>(params.logits_of.size(), kSimulatedWidth));
@@ -196,6 +203,7 @@ WorkerCapabilities SimulatedWorker::capabilities() const {
           .transfers = transfers_.has_transport(),
           .token_masks = true,
           .prompt_logprobs = true,
+          .routed_experts = true,
           .pooling = true};
 }
 
@@ -207,6 +215,7 @@ void SimulatedWorker::forward(const StepPlan& plan) {
   transfers_.before_attention(0);
   std::ranges::for_each(batch_.scheduled(), [&](const ScheduledRequest& request) { write(request); });
   transfers_.after_kv_write(0);
+  route_all();
   is_spoiled_.assign(options_.limits.max_num_seqs, false);
   std::ranges::for_each(batch_.scheduled(), [&](const ScheduledRequest& request) { verify(request); });
   if (options_.clock != nullptr) options_.clock->now += options_.step_time(plan);
@@ -225,7 +234,9 @@ void SimulatedWorker::sample(const StepPlan& /*plan*/, std::span<const TokenMask
   for (const PromptRun& run : batch_.prompt_runs())
     for (std::uint32_t i = 0; i < run.num_rows; ++i) results.prompt_logprobs.push_back(score(run, run.first_token + i));
   pooler_.pool(batch_.pool_runs(), *this, results);
-  results.give_out(batch_.scheduled(), batch_.prompt_runs());
+  results.experts = experts_;
+  results.experts_per_token = kSimulatedExperts;
+  results.give_out(batch_);
   reader.check_all_read();
   transfers_.collect(results.transfers);
 }
@@ -249,6 +260,18 @@ void SimulatedWorker::write(const ScheduledRequest& request) {
       QUIRE_CHECK(place / options_.block_size != kNullBlock.value, "a write to the null block");
       kv_[place] = in_group(name, group);
     }
+  }
+}
+
+void SimulatedWorker::route_all() {
+  experts_.clear();
+  auto run = batch_.routed_runs().begin();
+  for (const ScheduledRequest& request : batch_.scheduled()) {
+    if (run == batch_.routed_runs().end() || run->id != request.id) continue;
+    const std::span<const TokenId> history = this->history(request);
+    for (std::uint32_t i = 1; i <= run->num_rows; ++i)
+      std::ranges::copy(simulated_experts(history.first(run->first_token + i)), std::back_inserter(experts_));
+    ++run;
   }
 }
 

@@ -62,6 +62,9 @@ PositionLogprobs simulated_logprobs(std::span<const TokenId> history, std::uint3
 // Its hidden row after this history.
 inline constexpr std::uint32_t kSimulatedWidth = 4;
 std::array<float, kSimulatedWidth> simulated_hidden(std::span<const TokenId> history);
+// The experts of the last token of this history: of one layer.
+inline constexpr std::uint32_t kSimulatedExperts = 2;
+std::array<std::uint16_t, kSimulatedExperts> simulated_experts(std::span<const TokenId> history);
 // What a pooling request with this prompt ends with.
 std::vector<float> simulated_pooled(std::span<const TokenId> prompt, const PoolingParams& params);
 
@@ -89,6 +92,7 @@ class SimulatedWorker : public WorkerBase, private StepParts, private PooledRows
   void read_hidden(std::span<const std::uint32_t> outputs, const PoolRun& run, std::span<float> rows) override;
   void read_logits(std::uint32_t output, const PoolRun& run, std::span<const TokenId> tokens, std::span<float> logits) override;
   [[nodiscard]] PositionLogprobs score(const PromptRun& run, std::uint32_t token) const;
+  void route_all();
   // With the drafts of this step behind it; valid until the next call.
   std::span<const TokenId> history(const ScheduledRequest& request);
   void sample_behind(const ScheduledRequest& request, std::span<const std::uint32_t> allowed, StepResults& results);
@@ -103,7 +107,8 @@ class SimulatedWorker : public WorkerBase, private StepParts, private PooledRows
   std::span<std::uint64_t> kv_;  // all of them
   TransferRunner transfers_;
   std::vector<const SamplingParams*> params_;
-  std::vector<bool> is_spoiled_;  // by slot: in this step
+  std::vector<std::uint16_t> experts_;  // of the rows of this step's routed runs
+  std::vector<bool> is_spoiled_;        // by slot: in this step
   Pooler pooler_;
   ThreadPool pool_;
   StepTask task_;  // last: it uses all the others

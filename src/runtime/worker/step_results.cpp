@@ -3,15 +3,18 @@
 namespace quire {
 
 // Cuts the flat lists into one record per request. They were filled in the plan's order, so each record takes the next part of each list.
-void StepResults::give_out(std::span<const ScheduledRequest> scheduled, std::span<const PromptRun> prompt_runs) {
+void StepResults::give_out(const Batch& batch) {
   requests.clear();
+  std::span<const PromptRun> prompt_runs = batch.prompt_runs();
+  std::span<const RoutedRun> routed_runs = batch.routed_runs();
+  std::span<const std::uint16_t> routed(experts);
   std::span<SampleOutcome> samples(outcomes);
   std::span<const std::uint32_t> counts(num_outcomes);
   std::span<const TokenId> proposed(drafts);
   std::span<const std::uint32_t> draft_counts(num_drafts);
   std::span<PositionLogprobs> rows(prompt_logprobs);
   std::span<std::vector<float>> vectors(pooled);
-  for (const ScheduledRequest& request : scheduled) {
+  for (const ScheduledRequest& request : batch.scheduled()) {
     RequestResult result{.id = request.id, .num_verified = static_cast<std::uint32_t>(request.drafts.size())};
     if (!prompt_runs.empty() && prompt_runs.front().id == request.id) {
       result.prompt_logprobs = rows.first(prompt_runs.front().num_rows);
@@ -31,8 +34,22 @@ void StepResults::give_out(std::span<const ScheduledRequest> scheduled, std::spa
       result.pooled = &vectors.front();
       vectors = vectors.subspan(1);
     }
-    if (!result.samples.empty() || !result.prompt_logprobs.empty() || result.pooled != nullptr) requests.push_back(result);
+    routed_runs = give_experts(result, routed_runs, routed);
+    const bool says_nothing =
+        result.samples.empty() && result.prompt_logprobs.empty() && result.routed.experts.empty() && result.pooled == nullptr;
+    if (!says_nothing) requests.push_back(result);
   }
+}
+
+// What is left of both lists behind it. The rows of drafts that were wrong are of tokens that the request does not have.
+std::span<const RoutedRun> StepResults::give_experts(RequestResult& result, std::span<const RoutedRun> left,
+                                                     std::span<const std::uint16_t>& rows) const {
+  if (left.empty() || left.front().id != result.id) return left;
+  const RoutedRun& run = left.front();
+  const std::uint32_t num_wrong = result.samples.empty() ? 0 : result.num_verified + 1 - static_cast<std::uint32_t>(result.samples.size());
+  result.routed = {run.first_token, experts_per_token, rows.first(std::size_t{run.num_rows - num_wrong} * experts_per_token)};
+  rows = rows.subspan(std::size_t{run.num_rows} * experts_per_token);
+  return left.subspan(1);
 }
 
 }  // namespace quire

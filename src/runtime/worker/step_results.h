@@ -17,12 +17,18 @@ struct StepResults {
   std::vector<std::uint32_t> num_drafts;  // of each that samples; empty: none
   std::vector<PositionLogprobs> prompt_logprobs;
   std::vector<std::vector<float>> pooled;
+  std::vector<std::uint16_t> experts;  // of all rows of routed runs
+  std::uint32_t experts_per_token = 0;
   std::vector<RequestResult> requests;
   CollectedTransfers transfers;
   StepTimings timings;
 
   // Makes `requests` of those above.
-  void give_out(std::span<const ScheduledRequest> scheduled, std::span<const PromptRun> prompt_runs);
+  void give_out(const Batch& batch);
+
+ private:
+  std::span<const RoutedRun> give_experts(RequestResult& result, std::span<const RoutedRun> left,
+                                          std::span<const std::uint16_t>& rows) const;
 };
 
 }  // namespace quire

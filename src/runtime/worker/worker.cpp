@@ -40,6 +40,7 @@ WorkerCapabilities Worker::capabilities() const {
           .transfers = transfers_.has_transport(),
           .token_masks = true,
           .prompt_logprobs = true,
+          .routed_experts = model_->info().num_experts > 0,
           .pooling = true};
 }
 
@@ -54,7 +55,8 @@ void Worker::forward(const StepPlan& plan) {
     rows_.push_back({.slot = request.slot, .logits = {logits, (1 + request.drafts.size()) * vocab_size}, .drafts = request.drafts});
     logits += rows_.back().logits.size();
   }
-  if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {}, this);
+  experts_.assign(batch_.routed_runs().empty() ? 0 : input.tokens.size() * experts_per_token(), 0);
+  if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {.experts = experts_}, this);
   // Logits of rows that are sampled from only; those of prompts are made in slices later (prompt_scorer.h).
   model_->read_logits(batch_.sampled_outputs(), {logits_.get(), logits});
 }
@@ -73,8 +75,22 @@ void Worker::sample(const StepPlan& /*plan*/, std::span<const TokenMask> masks, 
   propose(results);
   prompt_scorer_.score(batch_, *model_, sampler_, results.prompt_logprobs);
   pooler_.pool(batch_.pool_runs(), *this, results);
-  results.give_out(batch_.scheduled(), batch_.prompt_runs());
+  gather_experts(results);
+  results.give_out(batch_);
   transfers_.collect(results.transfers);
+}
+
+std::uint32_t Worker::experts_per_token() const {
+  return model_->info().num_layers * model_->info().experts_per_token;
+}
+
+void Worker::gather_experts(StepResults& results) const {
+  results.experts.clear();
+  results.experts_per_token = experts_per_token();
+  for (const RoutedRun& run : batch_.routed_runs())
+    std::ranges::copy(std::span(experts_).subspan(std::size_t{run.first_row} * results.experts_per_token,
+                                                  std::size_t{run.num_rows} * results.experts_per_token),
+                      std::back_inserter(results.experts));
 }
 
 void Worker::propose(StepResults& results) {

@@ -64,6 +64,8 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) override;
   void update_batch(const StepPlan& plan);
   void show_logits(std::span<const std::uint32_t> counts) const;
+  [[nodiscard]] std::uint32_t experts_per_token() const;  // over all layers
+  void gather_experts(StepResults& results) const;
   void propose(StepResults& results);
   void before_attention(std::uint32_t layer) override { transfers_.before_attention(layer); }
   void after_kv_write(std::uint32_t layer) override { transfers_.after_kv_write(layer); }
@@ -83,6 +85,7 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   Pooler pooler_;
   std::unique_ptr<float[]> logits_;         // [max_num_seqs, and their drafts][vocab_size]; pages never written cost nothing
   std::unique_ptr<float[]> pooled_logits_;  // [vocab_size]; the same
+  std::vector<std::uint16_t> experts_;      // [row of the pass][experts_per_token()]; empty: nobody asks
   // One per request that samples, from forward() to sample() of the same step.
   std::vector<SampleRow> rows_;
   LogitsObserver* observer_;

@@ -13,6 +13,15 @@
 
 namespace quire {
 
+// The experts of consecutive tokens of a request.
+struct RoutedRows {
+  std::uint32_t first_token = 0;                // its place in the request
+  std::uint32_t width = 0;                      // numbers of a token: [layer][experts_per_token]
+  std::span<const std::uint16_t> experts = {};  // [token][width]
+
+  [[nodiscard]] std::uint32_t num_tokens() const { return width == 0 ? 0 : static_cast<std::uint32_t>(experts.size() / width); }
+};
+
 // What a step has to say about one request.
 // Requests of which there is nothing to say have none: in the middle of a long prompt, for example.
 struct RequestResult {
@@ -28,6 +37,9 @@ struct RequestResult {
   // One without entries had no finite distribution. After a preemption they come again, with the same bits, unless the prompt was done.
   std::span<PositionLogprobs> prompt_logprobs = {};
   std::uint32_t first_prompt_token = 0;
+  // Where they ask for them, the experts of the tokens that were computed, the drafts among them that were right. After a preemption they
+  // come again, the same.
+  RoutedRows routed = {};
   // Of a pooling request whose prompt is done (PoolingParams), else null. It may be moved out.
   std::vector<float>* pooled = nullptr;
 };
@@ -61,6 +73,7 @@ struct WorkerCapabilities {
   bool transfers = false;
   bool token_masks = false;  // provide()
   bool prompt_logprobs = false;
+  bool routed_experts = false;  // the model has some
   bool pooling = false;
   bool encoder_inputs = false;
   bool pipeline = false;  // it is one stage of several

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "quire/request.h"
 #include "quire/sampling.h"
 #include "server/request/completion_request.h"
+#include "server/request/expert_shape.h"
 #include "text/tool_calls/answer_part.h"
 
 namespace quire {
@@ -41,6 +43,12 @@ struct TextSpan {
   std::size_t begin = 0, end = 0;
 };
 
+// The experts that tokens have gone through, [token][layer][expert].
+struct ToldExperts {
+  std::span<const std::uint16_t> experts{};
+  ExpertShape shape{};
+};
+
 // A choice, or the next part of one.
 struct ChoiceText {
   std::uint32_t index = 0;
@@ -59,6 +67,7 @@ struct ChoiceText {
   const std::vector<TokenId>* token_ids = nullptr;          // null: not asked for
   const std::vector<TokenId>* prompt_token_ids = nullptr;   // of the first part of a choice; null: not asked for, or told already
   StopCause cause{};
+  std::optional<ToldExperts> routed{};            // absent: not asked for
   const KvTransferParams* kv_transfer = nullptr;  // of a whole answer: where its blocks are kept; null: nowhere
 };
 

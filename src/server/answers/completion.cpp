@@ -103,6 +103,7 @@ Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, std::
   start.prepared.request.stream = call.stream;
   start.prepared.request.shape = std::move(shape);
   start.prepared.request.echo = start.prepared.request.echo_only = start.prepared.request.prompt_logprobs = false;
+  start.prepared.request.sampling.routed_experts = false;
   start.prepared.num_prompt_tokens = {num_prompt_tokens_[call.choice / request_.best_of]};
   if (!told_prompts_.empty()) start.prepared.told_prompts = {told_prompts_[call.choice / request_.best_of]};
   std::shared_ptr<Completion> child(new Completion(*engine_, *model_, std::move(start)));
@@ -158,6 +159,8 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   waited_s_ = std::max(waited_s_, output.waited_s);
   if (!output.tokens.empty() && !first_token_) first_token_ = std::chrono::steady_clock::now();
   if (output.prompt_logprobs != nullptr) choice.prompt_logprobs = std::move(output.prompt_logprobs);
+  if (output.prompt_experts != nullptr) choice.experts = *output.prompt_experts;
+  choice.experts.insert(choice.experts.end(), output.routed_experts.begin(), output.routed_experts.end());
   if (!request_.echo_only) std::ranges::move(output.logprobs, std::back_inserter(choice.logprobs));
   if (is_stream() && !output.refusal && !std::exchange(choice.begun, true)) writer_->begin_choice(events_, index, usage());
   take_tokens(choice, output);
@@ -278,6 +281,7 @@ ChoiceText Completion::describe(std::uint32_t index) const {
                   .calls_tools = choice.chat != nullptr && choice.chat->calls_tools(),
                   .cause = choice.cause,
                   .kv_transfer = choice.kv_transfer.get()};
+  if (request_.sampling.routed_experts) text.routed = experts_of(index);
   if (request_.return_token_ids) text.token_ids = &choice.tokens;
   if (!told_prompts_.empty() && !choice.told_prompt) text.prompt_token_ids = &told_prompts_[index / request_.best_of];
   if (choice.chat != nullptr) text.parts = &choice.chat->parts();
@@ -286,6 +290,16 @@ ChoiceText Completion::describe(std::uint32_t index) const {
     text.num_echoed_logprobs = *request_.sampling.logprobs;
   }
   return text;
+}
+
+// What the engine put out behind a stop string is not told.
+ToldExperts Completion::experts_of(std::uint32_t index) const {
+  const Choice& choice = choices_[index];
+  const ExpertShape& shape = model_->experts();
+  const std::uint64_t num_tokens = num_prompt_tokens_[index / request_.best_of] + choice.num_tokens;
+  std::span<const std::uint16_t> experts(choice.experts);
+  experts = experts.first(std::min(experts.size(), (num_tokens - 1) * shape.per_token()));
+  return {experts.subspan(std::min(experts.size(), request_.first_routed_token * shape.per_token())), shape};
 }
 
 // Log probabilities wait for the text of their token.

@@ -81,6 +81,7 @@ class Completion final : public OutputReceiver, public AnswerSource {
     std::vector<TextSpan> spans{};                                           // of logprobs, where the text is taken apart
     std::size_t num_text_bytes = 0;                                          // of the answer, as it came out of the detokenizer
     std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};  // until they are told, if they have come
+    std::vector<std::uint16_t> experts{};                                    // of all tokens but the last, where they are asked for
     std::uint32_t num_tokens = 0;
     std::uint32_t num_cached_tokens = 0;
     std::vector<TokenId> tokens{};                          // with `return_token_ids`, until they are told
@@ -110,6 +111,7 @@ class Completion final : public OutputReceiver, public AnswerSource {
   [[nodiscard]] std::string whole_answer();
   void refuse(Error refusal);
   [[nodiscard]] ChoiceText describe(std::uint32_t index) const;
+  [[nodiscard]] ToldExperts experts_of(std::uint32_t index) const;
   [[nodiscard]] std::vector<std::uint32_t> best() const;
 
   EngineClient* engine_;

@@ -63,6 +63,7 @@ Result<void> ServerOptions::validate() const {
                               check_range("max_parse_queue", max_parse_queue, 1, 65'536),
                               check_range("max_echo_bytes", max_echo_bytes, 0, 1024 * kMiB),
                               check_range("max_prompt_logprobs", max_prompt_logprobs, 0, 1024 * kMiB),
+                              check_range("max_routed_experts", max_routed_experts, 0, 1024 * kMiB),
                               check_range("max_hidden_numbers", max_hidden_numbers, 0, kMaxPooledNumbers),
                               check_range("max_response_store_bytes", max_response_store_bytes, 0, 1024 * 1024 * kMiB),
                               check_range("max_stream_buffer_bytes", max_stream_buffer_bytes, 1024, 1024 * kMiB),

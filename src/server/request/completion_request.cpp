@@ -11,6 +11,7 @@
 
 #include "server/request/chat_messages.h"
 #include "server/request/object_reader.h"
+#include "server/request/routed_experts.h"
 #include "server/request/token_fields.h"
 #include "server/request/transfer_params.h"
 
@@ -378,6 +379,7 @@ Result<CompletionRequest> parse_completion_request(Api api, json::object object,
   if (request.hidden_states && (request.stream || request.prompts.size() > 1))
     reader.reject("kv_transfer_params", "asks for hidden states, which go with a whole answer to one prompt",
                   "do not stream, and send one prompt");
+  read_routed_experts(reader, limits.routed_experts, request);
   read_known_others(reader, api);
   if (const auto done = reader.finish(request.ignored); !done) return std::unexpected(done.error());
   request.sampling.max_tokens = request.max_tokens.value_or(static_cast<std::uint32_t>(kMaxInt));

@@ -68,6 +68,7 @@ struct CompletionRequest {
   std::optional<KvTransferParams> kv_transfer;  // its blocks are for another server, or come from one
   bool cached_only = false;                     // fail_if_not_cached
   bool prompt_logprobs = false;                 // sampling.prompt_logprobs are told, not only for `echo`
+  std::uint32_t first_routed_token = 0;         // of the prompt, where sampling.routed_experts are told: those before it are not
   bool stream = false;
   bool include_usage = false;     // a last chunk with the usage
   bool continuous_usage = false;  // usage in every chunk
@@ -96,6 +97,7 @@ struct RequestLimits {
   std::uint32_t max_choices = 128;  // prompts times n (or best_of)
   std::uint32_t vocab_size = 0;     // token ids of a prompt must be below
   GenerationDefaults defaults{};
+  bool routed_experts = false;  // may be asked for
 };
 
 inline constexpr std::size_t kMaxStopStrings = 16;

@@ -13,6 +13,7 @@
 #include "quire/text/detokenizer.h"
 #include "server/http/tenants.h"
 #include "server/request/answer_grammar.h"
+#include "server/request/routed_experts.h"
 #include "server/request/served_model.h"
 #include "text/bash_tool.h"
 #include "text/tool_calls/answer_parser.h"
@@ -131,6 +132,7 @@ Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const Reque
     prepared.prompts.push_back(engine_request(std::move(prompt), request, model));
   }
   if (const auto fits = check_prompt_logprobs(prepared, options); !fits) return std::unexpected(fits.error());
+  if (const auto fits = check_routed_experts(prepared, model, options); !fits) return std::unexpected(fits.error());
   return prepared;
 }
 
@@ -139,12 +141,15 @@ Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const Reque
 RequestLimits limits_of(const RequestContext& context) {
   return {.max_choices = context.options.max_choices,
           .vocab_size = context.model.tokenizer().vocab_size(),
-          .defaults = context.options.generation_defaults};
+          .defaults = context.options.generation_defaults,
+          .routed_experts = context.options.enable_return_routed_experts};
 }
 
 Result<CompletionRequest> read_chat_of(std::shared_ptr<const AnswerShape> shape, boost::json::object chat,
                                        const std::vector<std::string>& ignored, const RequestContext& context) {
-  auto parsed = parse_completion_request(Api::chat, std::move(chat), limits_of(context));
+  RequestLimits limits = limits_of(context);
+  limits.routed_experts = false;  // other APIs have no place for them
+  auto parsed = parse_completion_request(Api::chat, std::move(chat), limits);
   if (!parsed) return std::unexpected(shape->in_words_of_client(std::move(parsed.error())));
   parsed->shape = std::move(shape);
   parsed->ignored.insert(parsed->ignored.begin(), ignored.begin(), ignored.end());

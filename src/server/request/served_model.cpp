@@ -63,6 +63,8 @@ Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const S
     if (std::ranges::find(names, adapter.name) != names.end())
       return fail(ErrorCode::invalid_argument, "lora_modules", fmt::format("hold '{}', which is the model's name", adapter.name),
                   "give the adapter another one");
+  if (server.enable_return_routed_experts && info.num_experts == 0)
+    return fail(ErrorCode::unsupported, "enable_return_routed_experts", "is on, and the model has no experts", "leave it out");
   auto tokenizer = Tokenizer::create(*info.tokenizer);
   if (!tokenizer) return std::unexpected(tokenizer.error());
   std::unique_ptr<ServedModel> model(new ServedModel());
@@ -72,6 +74,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const S
   model->max_model_len_ = options.scheduler.max_model_len;
   model->pooling_ = info.pooling;
   model->hidden_size_ = info.hidden_size;
+  model->experts_ = {info.num_layers, info.experts_per_token, info.num_experts};
   model->template_source_ = server.chat_template.empty() ? info.tokenizer->chat_template : server.chat_template;
   if (!model->template_source_.empty()) model->template_ = ChatTemplate::parse(model->template_source_);
   if (!model->template_ && !server.chat_template.empty()) return std::unexpected(model->template_.error());

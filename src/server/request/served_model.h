@@ -15,6 +15,7 @@
 #include "quire/text/chat_template.h"
 #include "quire/text/tokenizer.h"
 #include "server/request/completion_request.h"
+#include "server/request/expert_shape.h"
 #include "server/request/infill.h"
 #include "text/tool_calls/call_format.h"
 
@@ -39,6 +40,7 @@ class ServedModel {
   [[nodiscard]] std::uint32_t max_model_len() const { return max_model_len_; }
   [[nodiscard]] const PoolingInfo& pooling() const { return pooling_; }
   [[nodiscard]] std::uint32_t hidden_size() const { return hidden_size_; }
+  [[nodiscard]] const ExpertShape& experts() const { return experts_; }
   // Empty, or why there are no chats with this model.
   [[nodiscard]] std::string chat_problem() const { return template_ ? "" : template_.error().to_string(); }
 
@@ -90,6 +92,7 @@ class ServedModel {
   std::uint32_t max_model_len_ = 0;
   PoolingInfo pooling_;
   std::uint32_t hidden_size_ = 0;
+  ExpertShape experts_;
   std::size_t longest_piece_bytes_ = 1;  // no token stands for more text than this
 };
 

@@ -12,6 +12,7 @@
 #include "base/json_text.h"
 #include "server/answers/token_logprobs.h"
 #include "server/api/openai/chat_fields.h"
+#include "server/api/openai/routed_experts_json.h"
 #include "server/http/error_response.h"
 #include "text/utf8.h"
 
@@ -138,6 +139,7 @@ void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const 
   append_logprobs(out, api, {tokenizer, choice.tokens_as_ids}, choice);
   append_finish(out, choice);
   if (choice.tells_prompt && api == Api::completion) append_prompt_logprobs(out, tokenizer, choice.prompt);
+  if (choice.routed) append_routed_experts(out, *choice.routed);
   if (choice.token_ids != nullptr) out += fmt::format(R"(,"token_ids":[{}])", fmt::join(*choice.token_ids, ","));
   if (choice.prompt_token_ids != nullptr && api == Api::completion) append_prompt_token_ids(out, *choice.prompt_token_ids);
   out += '}';

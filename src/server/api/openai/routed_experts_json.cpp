@@ -1,0 +1,43 @@
+#include "server/api/openai/routed_experts_json.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <span>
+
+#include "base/base64.h"
+
+namespace quire {
+namespace {
+
+// Format 1.0: a magic, the length of what follows, a Python dict that fills up 64 bytes (numpy.lib.format).
+std::string npy_head(std::uint64_t num_tokens, const ExpertShape& shape, bool is_wide) {
+  constexpr std::size_t kAlignment = 64, kBefore = 10;
+  std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}, {}, {}), }}", is_wide ? "<u2" : "|u1", num_tokens,
+                                 shape.num_layers, shape.per_layer);
+  dict.append(kAlignment - 1 - (kBefore + dict.size()) % kAlignment, ' ');
+  dict += '\n';
+  std::string head = "\x93NUMPY";
+  for (const std::size_t byte : {std::size_t{1}, std::size_t{0}, dict.size() & 0xFFU, dict.size() >> 8U}) head += static_cast<char>(byte);
+  return head + dict;
+}
+
+}  // namespace
+
+void append_routed_experts(std::string& out, const ToldExperts& told) {
+  out += R"(,"routed_experts":)";
+  if (told.experts.empty()) {
+    out += "null";
+    return;
+  }
+  const bool is_wide = told.shape.num_experts > 256;
+  std::string npy = npy_head(told.experts.size() / told.shape.per_token(), told.shape, is_wide);
+  npy.reserve(npy.size() + told.experts.size() * (is_wide ? 2 : 1));
+  for (const std::uint16_t expert : told.experts) {
+    npy += static_cast<char>(expert & 0xFFU);
+    if (is_wide) npy += static_cast<char>(expert >> 8U);
+  }
+  out += '"' + base64_of(std::as_bytes(std::span(npy))) + '"';
+}
+
+}  // namespace quire
