@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Records the logits that transformers gives on small mixtures of experts: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE and Granite-MoE.
+"""Records the logits that transformers gives on small mixtures of experts: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, Granite-MoE, ERNIE 4.5
+and HunYuan.
 
     python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.6 gguf==0.19.0 numpy
     venv/bin/python tools/record_expert_logits.py     # writes tests/golden/logits/{expert_cases.json,expert_logits.f32}
@@ -37,24 +38,42 @@ MODELS = {
     "granitemoe": (transformers.GraniteMoeConfig, transformers.GraniteMoeForCausalLM,
                    dict(intermediate_size=256, num_local_experts=8, num_experts_per_tok=3, embedding_multiplier=0.3,
                         residual_multiplier=1.7, attention_multiplier=0.07, logits_scaling=8.0)),
+    "granitemoeshared": (transformers.GraniteMoeSharedConfig, transformers.GraniteMoeSharedForCausalLM,
+                         dict(intermediate_size=256, shared_intermediate_size=512, num_local_experts=8, num_experts_per_tok=3,
+                              embedding_multiplier=0.3, residual_multiplier=1.7, attention_multiplier=0.07, logits_scaling=8.0)),
+    "ernie4_5_moe": (transformers.Ernie4_5_MoeConfig, transformers.Ernie4_5_MoeForCausalLM,
+                     dict(num_hidden_layers=3, intermediate_size=512, moe_intermediate_size=256, moe_num_experts=8, moe_k=3,
+                          moe_num_shared_experts=2)),
+    # dense layers in turns
+    "ernie4_5_moe_mix": (transformers.Ernie4_5_MoeConfig, transformers.Ernie4_5_MoeForCausalLM,
+                         dict(num_hidden_layers=4, intermediate_size=512, moe_intermediate_size=256, moe_num_experts=8, moe_k=3,
+                              moe_num_shared_experts=0, moe_layer_interval=2)),
+    "hunyuan_moe": (transformers.HunYuanMoEV1Config, transformers.HunYuanMoEV1ForCausalLM,
+                    dict(intermediate_size=256, num_experts=6, moe_topk=[2, 2], head_dim=64)),
 }
-TYPES = {"hf": {"F32": MODELS, "BF16": MODELS}, "gguf": {kind: MODELS.keys() - {"qwen3_moe_mix"} for kind in ("F32", "Q8_0", "mixed")}}
-PERMUTED = ("mixtral", "granitemoe")
+FEW = ("granitemoeshared", "ernie4_5_moe", "ernie4_5_moe_mix", "hunyuan_moe")
+MANY = MODELS.keys() - set(FEW)
+GGUF = MODELS.keys() - {"qwen3_moe_mix"}
+TYPES = {"hf": {"F32": MODELS, "BF16": MANY}, "gguf": {"F32": GGUF, "Q8_0": GGUF & MANY, "mixed": GGUF & MANY}}
+PERMUTED = ("mixtral", "granitemoe", "granitemoeshared")
 KEPT = record_logits.KEEP + ("num_local_experts", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
-                             "shared_expert_intermediate_size", "decoder_sparse_step", "mlp_only_layers", "qkv_bias", "clip_qkv")
+                             "shared_expert_intermediate_size", "decoder_sparse_step", "mlp_only_layers", "qkv_bias", "clip_qkv",
+                             "shared_intermediate_size", "moe_num_experts", "moe_k", "moe_num_shared_experts", "moe_layer_interval",
+                             "moe_layer_start_index", "moe_topk")
 ROUTERS = ("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "mlp.gate.weight", "shared_expert_gate.weight", "block_sparse_moe.gate.weight",
-           "router.layer.weight")
+           "router.layer.weight", "mlp.gate.wg.weight")
+FLOATS = ROUTERS + ("e_score_correction_bias", "exp_probs_b.bias")
 GGUF_NAMES = record_logits.GGUF_NAMES | {
     "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "block_sparse_moe.router.layer": "ffn_gate_inp",
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
-    "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-}
+    "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.gate.wg": "ffn_gate_inp",
+} | {f"mlp.{shared}.{part}_proj": f"ffn_{part}_shexp" for shared in ("shared_experts", "shared_mlp") for part in ("gate", "up", "down")}
 PARTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
 record_logits.EXPONENTS.update(dict.fromkeys(ROUTERS, 1))
 
 
 def tensor(name, kind, shape, container):
-    if name.endswith(ROUTERS) and kind not in FLOAT_BITS:
+    if (name.endswith(ROUTERS) and kind not in FLOAT_BITS) or name.endswith(FLOATS[-2:]):
         kind = "F32"
     rows = int(np.prod(shape[:-1]))
     if len(shape) == 1:
@@ -68,7 +87,14 @@ def gguf_tensor(name, kind, config, value):
     if not stem.startswith("model.layers."):
         return tensor(f"{GGUF_NAMES[stem]}.{end}", kind, tuple(value.shape), "gguf")
     _, _, layer, rest = stem.split(".", 3)
-    experts = getattr(config, "num_local_experts", None) or config.num_experts
+    experts = next(getattr(config, key) for key in ("num_local_experts", "moe_num_experts", "num_experts") if hasattr(config, key))
+    if end == "e_score_correction_bias":
+        return tensor(f"blk.{layer}.exp_probs_b.bias", kind, (experts, ), "gguf").reshape(value.shape)
+    if rest == "shared_mlp.input_linear":
+        half = (value.shape[0] // 2, value.shape[1])
+        return np.concatenate([tensor(f"blk.{layer}.ffn_{part}_shexp.weight", kind, half, "gguf") for part in ("gate", "up")])
+    if rest == "shared_mlp.output_linear":
+        return tensor(f"blk.{layer}.ffn_down_shexp.weight", kind, tuple(value.shape), "gguf")
     if ".experts." in rest:
         number, part = rest.split(".experts.")[1].split(".")
         return tensor(f"blk.{layer}.ffn_{PARTS[part]}_exps.weight", kind, (experts, *value.shape), "gguf")[int(number)]

@@ -23,12 +23,13 @@ import transformers
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "logits"
 NUM_TOKENS = 40
+VERSIONS = f"transformers {transformers.__version__}, torch {torch.__version__}"
 POSITIONS = [0, 1, 6, 15, 16, 23, 31, 39]
 VOCAB = 300
 HF_TYPES = ["F32", "F16", "BF16"]
 GGUF_TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "mixed", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS"]
 
-PERMUTED = ("llama", "mistral", "granite", "smollm3")
+PERMUTED = ("llama", "mistral", "granite", "smollm3", "arcee")
 
 SHAPE = dict(vocab_size=VOCAB, hidden_size=256, intermediate_size=256, num_hidden_layers=2, max_position_embeddings=128)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
@@ -79,12 +80,25 @@ MODELS = {
                  dict(num_attention_heads=4, num_key_value_heads=2, head_dim=128, tie_word_embeddings=False)),
     "ernie4_5": (transformers.Ernie4_5Config, transformers.Ernie4_5ForCausalLM,
                  dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True, use_bias=True)),
+    "arcee": (transformers.ArceeConfig, transformers.ArceeForCausalLM,
+              dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64, mlp_bias=True)),
+    "glm": (transformers.GlmConfig, transformers.GlmForCausalLM,
+            dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64, attention_bias=True, pad_token_id=0)),
+    "glm4": (transformers.Glm4Config, transformers.Glm4ForCausalLM,
+             dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64, attention_bias=True, pad_token_id=0)),
+    # the prompt is beyond its windows, and the layer without one does not rotate
+    "exaone4": (transformers.Exaone4Config, transformers.Exaone4ForCausalLM,
+                dict(num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, sliding_window=16)),
+    "hunyuan_dense": (transformers.HunYuanDenseV1Config, transformers.HunYuanDenseV1ForCausalLM,
+                      dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64, tie_word_embeddings=True,
+                           rope_scaling=dict(type="dynamic", alpha=1000.0, factor=1.0))),
 }
 # What quire serves, where transformers decides by the length of the prompt.
 MAX_MODEL_LEN = {"phi3_short": 64}
-ONE_TYPE = ("phi3_short", "llama_yarn", "olmo3", "seed_oss", "ernie4_5")
+ONE_TYPE = ("phi3_short", "llama_yarn", "olmo3", "seed_oss", "ernie4_5", "arcee", "glm", "glm4", "exaone4", "hunyuan_dense")
+HF_ONLY = ("glm", )
 # Whose norm before feed-forward has the name of that after attention.
-LATE_NAMES = ("olmo2", "olmo3", "seed_oss", "glm4_moe")
+LATE_NAMES = ("olmo2", "olmo3", "seed_oss", "glm4_moe", "exaone4")
 # Exponents of a tensor's largest value, by the end of its name; -3 otherwise.
 EXPONENTS = {"token_embd.weight": 0, "embed_tokens.weight": 0}
 # Type -> (offset of an f16 in the block, its exponent below the tensor's, sign).
@@ -166,7 +180,8 @@ GGUF_NAMES = {
     "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
-    "post_feedforward_layernorm": "post_ffw_norm",
+    "post_feedforward_layernorm": "post_ffw_norm", "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm",
+    "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
 }
 
 
@@ -237,18 +252,22 @@ def run(model_name, container, kind, prompt):
 
 
 def record_all(name, types, run):
-    """Every case of `types` ({container: {type: models}}) by run(model, container, type, prompt), into files whose names begin so."""
+    """Every case of `types` ({container: {type: models}}) by run(model, container, type, prompt), into files whose names begin so.
+
+    As here, cases that the record has already are kept, unless --all.
+    """
     torch.set_num_threads(1)
     prompt = [int(word % VOCAB) for word in draw("prompt", NUM_TOKENS)]
+    known, made_with = ({}, []) if "--all" in sys.argv[1:] else read_record(name)
     cases, records = [], []
     for container, kinds in types.items():
         for kind, models in kinds.items():
             for model_name in sorted(models):
-                case, logits = run(model_name, container, kind, prompt)
+                case, logits = known.get(f"{model_name}_{container}_{kind}") or run(model_name, container, kind, prompt)
                 cases.append(case)
                 records.append(logits)
                 print(case["name"], "std", logits.std(), "top", logits[-1].argmax(), file=sys.stderr)
-    write_record(name, f"transformers {transformers.__version__}, torch {torch.__version__}", prompt, cases, records)
+    write_record(name, "; ".join(dict.fromkeys([*made_with, VERSIONS])), prompt, cases, records)
 
 
 def write_record(name, made_with, prompt, cases, records):
@@ -272,12 +291,12 @@ KEEP = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hid
         "original_max_position_embeddings", "embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
 
 
-def read_record():
+def read_record(name=""):
     """The cases on disk by name, each with its logits, and what made them."""
-    if not (OUT / "cases.json").exists():
+    if not (OUT / f"{name}cases.json").exists():
         return {}, []
-    record = json.loads((OUT / "cases.json").read_text())
-    logits = np.fromfile(OUT / "logits.f32", dtype="<f4").reshape(-1, len(POSITIONS), VOCAB)
+    record = json.loads((OUT / f"{name}cases.json").read_text())
+    logits = np.fromfile(OUT / f"{name}logits.f32", dtype="<f4").reshape(-1, len(POSITIONS), VOCAB)
     return {case["name"]: (case, values) for case, values in zip(record["cases"], logits)}, record["made_with"].split("; ")
 
 
@@ -287,14 +306,13 @@ def main():
     known, made_with = ({}, []) if "--all" in sys.argv[1:] else read_record()
     cases, records = [], []
     for model_name in MODELS:
-        for container, kinds in (("hf", HF_TYPES), ("gguf", GGUF_TYPES)):
+        for container, kinds in (("hf", HF_TYPES), ("gguf", [] if model_name in HF_ONLY else GGUF_TYPES)):
             for kind in kinds[:1] if model_name in ONE_TYPE else kinds:
                 case, logits = known.get(f"{model_name}_{container}_{kind}") or run(model_name, container, kind, prompt)
                 cases.append(case)
                 records.append(logits)
                 print(case["name"], "std", logits.std(), "top", logits[-1].argmax(), file=sys.stderr)
-    versions = f"transformers {transformers.__version__}, torch {torch.__version__}"
-    write_record("", "; ".join(dict.fromkeys([*made_with, versions])), prompt, cases, records)
+    write_record("", "; ".join(dict.fromkeys([*made_with, VERSIONS])), prompt, cases, records)
 
 
 if __name__ == "__main__":

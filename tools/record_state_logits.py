@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import transformers
 
+import record_expert_logits
 import record_logits
 from record_logits import VOCAB
 
@@ -54,8 +55,9 @@ MODELS = {
                              mamba_norm_before_gate=False, num_hidden_layers=2, tie_word_embeddings=False)),
 }
 # What a GGUF file has no key for: the converter multiplies the weights, or refuses.
-HF_ONLY = {"bamba", "falcon_h1", "falcon_h1_norm", "qwen3_next"}
-TYPES = {"hf": {"F32": MODELS, "BF16": MODELS}, "gguf": {kind: MODELS.keys() - HF_ONLY for kind in ("F32", "Q8_0", "mixed")}}
+HF_ONLY = {"bamba", "falcon_h1", "falcon_h1_norm"}
+GGUF = MODELS.keys() - HF_ONLY
+TYPES = {"hf": {"F32": MODELS, "BF16": MODELS}, "gguf": {"F32": GGUF, "Q8_0": GGUF, "mixed": GGUF - {"qwen3_next"}}}
 KEPT = record_logits.KEEP + ("norm_eps", "conv_bias", "conv_L_cache", "block_multiple_of", "block_ffn_dim_multiplier",
                              "block_auto_adjust_ff_dim", "mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv",
                              "mamba_expand", "mamba_conv_bias", "mamba_proj_bias", "mamba_d_ssm", "mamba_rms_norm", "mamba_norm_before_gate",
@@ -114,9 +116,34 @@ def halves(layer, part, container, kind, shape):
     return np.concatenate([draw(f"blk.{layer}.ffn_{name}{part}.weight", container, kind, half) for name in ("gate", "up")], axis=-2)
 
 
-def values(name, config, container, kind, shape):
+def next_values(name, config, kind, value):
+    """Qwen3-Next: the converter parts what goes through the convolution from the gate, and brings both into an order by head."""
+    shape = tuple(value.shape)
+    layer, rest = name.split(".", 3)[2:] if name.startswith("model.layers.") else (None, "")
+    if rest.startswith("linear_attn."):
+        own = {"dt_bias": "ssm_dt.bias", "A_log": "ssm_a", "norm.weight": "ssm_norm.weight", "out_proj.weight": "ssm_out.weight",
+               "in_proj_ba.weight": "ssm_ba.weight", "conv1d.weight": "ssm_conv1d.weight"}.get(rest.removeprefix("linear_attn."))
+        if own is not None:
+            array = draw(f"blk.{layer}.{own}", "gguf", kind, shape)
+            return np.log(np.abs(array) + 2.0 ** -10) if own == "ssm_a" else array
+        heads, keys = config.linear_num_key_heads, config.linear_key_head_dim
+        width = config.linear_num_value_heads * config.linear_value_head_dim
+        qkv = draw(f"blk.{layer}.attn_qkv.weight", "gguf", kind, (2 * heads * keys + width, shape[1]))
+        parts = [*np.split(qkv, [heads * keys, 2 * heads * keys]), draw(f"blk.{layer}.attn_gate.weight", "gguf", kind, (width, shape[1]))]
+        return np.concatenate([part.reshape(heads, -1, shape[1]) for part in parts], axis=1).reshape(shape)
+    if rest == "post_attention_layernorm.weight":
+        array = draw(f"blk.{layer}.post_attention_norm.weight", "gguf", kind, shape)
+    else:
+        array = record_expert_logits.gguf_tensor(name, kind, config, value)
+    return array - 1.0 if name.endswith("norm.weight") else array
+
+
+def values(name, config, container, kind, value):
+    shape = tuple(value.shape)
     if container == "hf":
         return draw(name, container, kind, shape)
+    if config.model_type == "qwen3_next":
+        return next_values(name, config, kind, value)
     layer, rest = name.split(".", 3)[2:] if name.startswith("model.layers.") else (None, "")
     shared = "_shexp" if getattr(config, "num_local_experts", 0) else ""
     if rest.endswith("input_linear.weight"):
@@ -137,7 +164,7 @@ def load(model_name, container, kind):
     config_class, model_class, options = MODELS[model_name]
     config = config_class(**SHAPE | options, attn_implementation="eager")
     model = model_class(config).eval()
-    state = {name: torch.from_numpy(np.ascontiguousarray(values(name, config, container, kind, tuple(value.shape))))
+    state = {name: torch.from_numpy(np.ascontiguousarray(values(name, config, container, kind, value).astype(np.float32)))
              for name, value in model.state_dict().items() if not (name == "lm_head.weight" and config.tie_word_embeddings)}
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and all(m == "lm_head.weight" for m in missing), (missing, unexpected)

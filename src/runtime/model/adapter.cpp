@@ -268,8 +268,12 @@ Result<std::string> digest_of(std::string_view config, const MappedFile& weights
   return to_hex(hash.finish());
 }
 
-// The converter multiplies weights of this architecture by factors that its files do not say.
+// The converter of the first multiplies weights by factors that its files do not say; that of the second orders the rows of a state's input
+// otherwise than the adapter has them.
 Result<void> check_model(const ModelConfig& model) {
+  if (model.architecture == "qwen3next")
+    return fail(ErrorCode::unsupported, "architecture", "is qwen3next of a GGUF file, whose rows lie in another order than an adapter's",
+                "serve the Hugging Face folder of the model with adapters");
   if (model.architecture != "falcon-h1") return {};
   return fail(ErrorCode::unsupported, "architecture",
               "is falcon-h1 of a GGUF file, whose weights are multiplied by factors that it does not say",

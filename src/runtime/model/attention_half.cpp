@@ -3,6 +3,7 @@
 // attends (two calls, with the pass's hook between them), because rows of one request read what other rows of this pass have written.
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "runtime/model/adapted_products.h"
 #include "runtime/model/attention_items.h"
@@ -67,10 +68,19 @@ class PagedAttention final : public AttentionHalf {
     float* q = pass.workspace.qkv + row * config_.qkv_size();
     if (config_.gated_attention) take_queries(pass, row, q);
     float* k = q + config_.q_size();
-    finish_heads(pass.kernels, q, config_.q_size(), weights_.q.bias, weights_.q_norm);
-    finish_heads(pass.kernels, k, config_.kv_size(), weights_.k.bias, weights_.k_norm);
-    if (!weights_.v.bias.empty()) pass.kernels.add(k + config_.kv_size(), weights_.v.bias.data(), config_.kv_size());
-    if (config_.rotation == Rotation::none) return;
+    add_bias(pass.kernels, q, weights_.q.bias);
+    add_bias(pass.kernels, k, weights_.k.bias);
+    add_bias(pass.kernels, k + config_.kv_size(), weights_.v.bias);
+    if (!config_.late_qk_norm) norm_heads(pass.kernels, q, k);
+    if (config_.rotation != Rotation::none) rotate_heads(pass, row, q);
+    if (config_.late_qk_norm) norm_heads(pass.kernels, q, k);
+  }
+
+  static void add_bias(const Kernels& kernels, float* x, const std::vector<float>& bias) {
+    if (!bias.empty()) kernels.add(x, bias.data(), static_cast<std::uint32_t>(bias.size()));
+  }
+
+  void rotate_heads(const Pass& pass, std::uint32_t row, float* q) const {
     const RowAngles& angles = config_.rotation == Rotation::window ? pass.workspace.window_angles : pass.workspace.angles;
     const std::size_t at = std::size_t{row} * (config_.rotary_dim / 2);
     pass.kernels.rope(config_.rope_style, q, config_.num_heads + config_.num_kv_heads, config_.head_dim, config_.rotary_dim,
@@ -78,12 +88,13 @@ class PagedAttention final : public AttentionHalf {
   }
 
   // A norm is as wide as one head or as all of them.
-  void finish_heads(const Kernels& kernels, float* x, std::uint32_t width, const std::vector<float>& bias,
-                    const std::vector<float>& norm) const {
-    if (!bias.empty()) kernels.add(x, bias.data(), width);
-    const auto norm_width = static_cast<std::uint32_t>(norm.size());
-    for (std::uint32_t at = 0; at < width && norm_width > 0; at += norm_width)
-      kernels.rms_norm(x + at, norm.data(), config_.norm_epsilon, x + at, norm_width);
+  void norm_heads(const Kernels& kernels, float* q, float* k) const {
+    for (const auto& [x, width, norm] :
+         {std::tuple(q, config_.q_size(), &weights_.q_norm), std::tuple(k, config_.kv_size(), &weights_.k_norm)}) {
+      const auto norm_width = static_cast<std::uint32_t>(norm->size());
+      for (std::uint32_t at = 0; at < width && norm_width > 0; at += norm_width)
+        kernels.rms_norm(x + at, norm->data(), config_.norm_epsilon, x + at, norm_width);
+    }
   }
 
   // Whoever has computed heads prepares them as inputs of the next product `x`, where these heads are whole groups of it.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 
 #include "format/quote.h"
 
@@ -73,10 +74,77 @@ void read_plain_experts(const JsonRef& json, JsonFields& fields, ModelConfig& co
                                                  : ExpertTensors::apart;
   config.expert_bias = is_gpt_oss;
   if (is_qwen) read_dense_layers(json, fields, config);
+  // Of Granite's some have a part that all tokens go through.
+  if (const auto shared = name == "granitemoe" ? fields.get_or<std::uint32_t>("shared_intermediate_size", 0) : 0; shared > 0) {
+    config.shared_expert_size = shared;
+    config.fused_shared_gate_up = true;
+    config.weighs_shared_expert = false;
+    config.tensor_names = TensorNames::granite_hybrid;
+  }
   if (fields.get_optional<double>("clip_qkv"))
     refuse_key(fields, "clip_qkv", "queries, keys and values within bounds are not implemented", "use a model without it");
   if (is_qwen && fields.get_or<bool>("use_sliding_window", false) && !json.find("layer_types"))
     refuse_key(fields, "use_sliding_window", "says not which layers have a window", "name them in layer_types");
+}
+
+// A number, or one for each layer, which are the same in all.
+std::uint32_t read_same(const JsonRef& json, const char* key, JsonFields& fields) {
+  const auto value = json.find(key);
+  const auto list = value ? value->elements() : std::unexpected(Error{});
+  if (!list || list->empty()) return fields.need<std::uint32_t>(key);
+  const auto first = list->front().as<std::uint32_t>();
+  if (!first) fields.refuse(first.error());
+  for (const JsonRef& entry : *list)
+    if (entry.as<std::uint32_t>().value_or(0) != first.value_or(0))
+      refuse_key(fields, key, "layers that differ in it are not implemented", "use a model whose layers are alike");
+  return first.value_or(0);
+}
+
+// Softmaxes with a bias where experts are chosen, and dense layers here and there.
+void read_ernie(JsonFields& fields, ModelConfig& config) {
+  config.num_experts = fields.get_or<std::uint32_t>("moe_num_experts", 64);
+  config.experts_per_token = fields.get_or<std::uint32_t>("moe_k", 6);
+  config.expert_size = fields.get_or<std::uint32_t>("moe_intermediate_size", 1536);
+  config.shared_expert_size = fields.get_or<std::uint32_t>("moe_num_shared_experts", 2) * config.expert_size;
+  config.expert_tensors = ExpertTensors::apart_shared;
+  config.expert_choice_bias = config.normalize_experts = true;
+  config.expert_sum_floor = fields.get_or<float>("moe_norm_min", 1e-12F);
+  config.weighs_shared_expert = false;
+  const auto first = fields.get_or<std::uint32_t>("moe_layer_start_index", 1), step = fields.get_or<std::uint32_t>("moe_layer_interval", 1);
+  const auto last = fields.get_or<std::int64_t>("moe_layer_end_index", -1);
+  if (step == 0) refuse_key(fields, "moe_layer_interval", "0 makes no layer sparse", "use the config that belongs to the weights");
+  config.dense_layers.assign(std::min(config.num_layers, kMostLayers), false);
+  for (std::uint32_t i = 0; i < config.dense_layers.size(); ++i)
+    config.dense_layers[i] = i < first || (last >= 0 && std::cmp_greater(i, last)) || (i + 1) % std::max(step, 1U) != 0;
+}
+
+// Experts are as wide as its config says of the feed-forward part; all tokens go through another one as wide.
+void read_hunyuan(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
+  config.num_experts = read_same(json, "num_experts", fields);
+  config.experts_per_token = read_same(json, "moe_topk", fields);
+  config.expert_size = config.shared_expert_size = config.intermediate_size;
+  config.expert_tensors = ExpertTensors::apart_shared;
+  config.normalize_experts = true;
+  config.weighs_shared_expert = false;
+  if (json.find("moe_intermediate_size") && read_same(json, "moe_intermediate_size", fields) != config.intermediate_size)
+    refuse_key(fields, "moe_intermediate_size", "differs from intermediate_size", "use a model where they are the same");
+  if (json.find("num_shared_expert") && read_same(json, "num_shared_expert", fields) != 1)
+    refuse_key(fields, "num_shared_expert", "other than 1 is not implemented", "use a model with one");
+}
+
+// Sigmoids, with a bias or without one where experts are chosen; the first layers are dense.
+void read_lfm2_experts(JsonFields& fields, ModelConfig& config) {
+  config.num_experts = fields.get_or<std::uint32_t>("num_experts", 32);
+  config.experts_per_token = fields.get_or<std::uint32_t>("num_experts_per_tok", 4);
+  config.expert_size = fields.get_or<std::uint32_t>("moe_intermediate_size", 1792);
+  config.expert_scoring = ExpertScoring::sigmoid;
+  config.expert_choice_bias = fields.get_or<bool>("use_expert_bias", true);
+  config.normalize_experts = fields.get_or<bool>("norm_topk_prob", true);
+  config.expert_sum_floor = 1e-6F;
+  config.expert_scale = fields.get_or<float>("routed_scaling_factor", 1.0F);
+  config.dense_layers.assign(std::min(config.num_layers, kMostLayers), false);
+  const auto dense = fields.get_or<std::uint32_t>("num_dense_layers", 2);
+  std::fill_n(config.dense_layers.begin(), std::min<std::size_t>(dense, config.dense_layers.size()), true);
 }
 
 // greedy and group_limited_greedy (V2), noaux_tc (all others; dots.llm1 says so of its scores, too).
@@ -127,6 +195,12 @@ bool is_mixture(std::string_view architecture) {
 void read_experts(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   if (const Router* router = router_of(config.architecture))
     read_routed_experts(*router, fields, config);
+  else if (config.architecture == "ernie4_5_moe")
+    read_ernie(fields, config);
+  else if (config.architecture == "hunyuan_v1_moe")
+    read_hunyuan(json, fields, config);
+  else if (config.architecture == "lfm2_moe")
+    read_lfm2_experts(fields, config);
   else
     read_plain_experts(json, fields, config);
 }

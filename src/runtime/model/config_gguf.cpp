@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "format/quote.h"
+#include "runtime/model/config_blocks.h"
 #include "runtime/model/config_fields.h"
 #include "runtime/model/config_layers.h"
 #include "runtime/model/config_states.h"
@@ -36,6 +37,11 @@ constexpr std::array kArchitectures{
     Architecture{"gpt-oss", RopeStyle::half_split},        Architecture{"deepseek2", RopeStyle::interleaved},
     Architecture{"glm4moe", RopeStyle::half_split},        Architecture{"dots1", RopeStyle::half_split},
     Architecture{"seed_oss", RopeStyle::half_split},       Architecture{"ernie4_5", RopeStyle::interleaved},
+    Architecture{"glm4", RopeStyle::interleaved},          Architecture{"exaone4", RopeStyle::half_split},
+    Architecture{"hunyuan-dense", RopeStyle::half_split},  Architecture{"hunyuan-moe", RopeStyle::half_split},
+    Architecture{"ernie4_5-moe", RopeStyle::interleaved},  Architecture{"lfm2moe", RopeStyle::half_split},
+    Architecture{"qwen3next", RopeStyle::half_split},      Architecture{"nemotron_h", RopeStyle::half_split},
+    Architecture{"nemotron_h_moe", RopeStyle::half_split}, Architecture{"arcee", RopeStyle::interleaved},
 };
 
 // Whose router is DeepSeek's, with dense layers first.
@@ -46,7 +52,8 @@ bool has_deepseek_router(std::string_view architecture) {
 void read_shape(const GgufFile& file, Fields& fields, ModelConfig& config) {
   config.num_layers = fields.need<std::uint32_t>("block_count");
   config.hidden_size = fields.need<std::uint32_t>("embedding_length");
-  config.intermediate_size = fields.need<std::uint32_t>("feed_forward_length");
+  // Of blocks there is a list of them.
+  config.intermediate_size = has_blocks(config.architecture) ? 1 : fields.need<std::uint32_t>("feed_forward_length");
   config.num_heads = fields.need<std::uint32_t>("attention.head_count");
   read_kv_heads(file, fields, config);
   config.context_length = fields.need<std::uint32_t>("context_length");
@@ -141,6 +148,7 @@ void read_deepseek_router(Fields& fields, ModelConfig& config) {
 
 // The sizes of experts are those of their tensors: files say them under several keys, or not at all.
 void read_experts(const GgufFile& file, Fields& fields, ModelConfig& config) {
+  if (has_blocks(config.architecture)) return;  // config_blocks.cpp does
   config.num_experts = fields.get_or<std::uint32_t>("expert_count", 0);
   const bool is_gpt_oss = config.architecture == "gpt-oss";
   const bool is_deepseek = has_deepseek_router(config.architecture);
@@ -160,15 +168,22 @@ void read_experts(const GgufFile& file, Fields& fields, ModelConfig& config) {
   config.expert_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(gates->rows() / config.num_experts, ~0U));
   if (const GgufTensor* shared = file.find_tensor(prefix + "ffn_gate_shexp.weight"))
     config.shared_expert_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(shared->rows(), ~0U));
-  config.weighs_shared_expert = config.architecture == "qwen2moe";
+  const bool is_next = config.architecture == "qwen3next";
+  config.weighs_shared_expert = config.architecture == "qwen2moe" || is_next;
   if (is_deepseek) return read_deepseek_router(fields, config);
+  const bool is_lfm2 = config.architecture == "lfm2moe";
+  const bool is_biased = is_lfm2 || config.architecture == "ernie4_5-moe";
+  config.expert_choice_bias = is_biased && file.find_tensor(prefix + "exp_probs_b.bias") != nullptr;
+  if (is_lfm2) config.expert_scoring = ExpertScoring::sigmoid;
+  if (is_biased) config.expert_sum_floor = is_lfm2 ? 1e-6F : 1e-12F;
   // llama.cpp has no key for it: Mixtral's, Qwen3's and Granite's are.
-  config.normalize_experts =
-      config.architecture == "llama" || config.architecture == "qwen3moe" || config.architecture.starts_with("granite") || is_gpt_oss;
+  const bool is_known = config.architecture == "llama" || config.architecture == "qwen3moe" || config.architecture == "hunyuan-moe";
+  config.normalize_experts = is_known || is_next || is_biased || config.architecture.starts_with("granite") || is_gpt_oss;
   config.expert_bias = is_gpt_oss;
-  for (const char* key : {"expert_weights_scale", "expert_group_count"})
-    if (fields.get_optional<double>(key).value_or(0.0) > 1.0)
-      fields.refuse({ErrorCode::unsupported, fields.field(key), "is not implemented", "use a mixture of experts without it"});
+  const bool scales = fields.get_optional<double>("expert_weights_scale").value_or(0.0) > 1.0;
+  if (scales || fields.get_or<std::uint32_t>("expert_group_count", 0) > 1)
+    fields.refuse({ErrorCode::unsupported, fields.field(scales ? "expert_weights_scale" : "expert_group_count"), "is not implemented",
+                   "use a mixture of experts without it"});
 }
 
 // Dense layers come first, and layers for drafts last, among those that are counted.
@@ -178,6 +193,9 @@ void read_dense_layers(Fields& fields, ModelConfig& config) {
   config.dense_layers.assign(std::min<std::uint32_t>(config.num_layers, kMostLayers), false);
   const auto dense = fields.get_or<std::uint32_t>("leading_dense_block_count", 0);
   std::fill_n(config.dense_layers.begin(), std::min<std::size_t>(dense, config.dense_layers.size()), true);
+  const auto step = fields.get_or<std::uint32_t>("interleave_moe_layer_step", 1);
+  for (std::uint32_t i = 0; step > 1 && i < config.dense_layers.size(); ++i)
+    if ((i + 1) % step != 0) config.dense_layers[i] = true;
 }
 
 // DeepSeek's files: latent attention. llama.cpp keeps under yarn_log_multiplier a tenth of what queries are scaled by
@@ -213,16 +231,19 @@ void read_switches(const GgufFile& file, ModelConfig& config) {
   config.mlp_bias = has("blk.0.ffn_up.bias");
   const bool is_olmo2 = config.architecture == "olmo2";
   const bool is_phi3 = config.architecture == "phi3";
+  if (config.architecture == "arcee") config.activation = GateActivation::relu2;
   if (has("blk.0.attn_q_norm.weight")) config.qk_norm = QkNorm::per_head;
   if (is_olmo2 || config.architecture == "olmoe") config.qk_norm = QkNorm::whole;
+  config.late_qk_norm = config.architecture.starts_with("hunyuan");
   if (config.architecture == "gemma3") config.qk_norm = QkNorm::per_head;
-  config.pre_norms = !is_olmo2;
-  config.post_norms = is_olmo2 || config.architecture.starts_with("gemma");
+  const bool only_behind = is_olmo2 || config.architecture == "exaone4";
+  config.pre_norms = !only_behind;
+  config.post_norms = only_behind || config.architecture.starts_with("gemma") || config.architecture == "glm4";
   const bool is_late = config.architecture == "glm4moe" || config.architecture == "seed_oss";
   config.late_norm_name = is_late || config.architecture == "gpt-oss";
   config.attention_sinks = config.architecture == "gpt-oss";
   config.fused_qkv = has("blk.0.attn_qkv.weight");
-  config.fused_gate_up = is_phi3 && !has("blk.0.ffn_gate.weight");
+  config.fused_gate_up = (is_phi3 || config.architecture == "glm4") && !has("blk.0.ffn_gate.weight");
   config.tied_embeddings = !has("output.weight");
   const GgufTensor* embeddings = file.find_tensor("token_embd.weight");
   config.vocab_size = embeddings == nullptr ? 0 : static_cast<std::uint32_t>(std::min<std::uint64_t>(embeddings->rows(), ~0U));
@@ -237,10 +258,12 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   config.architecture = *architecture;
   const auto* known = std::ranges::find(kArchitectures, *architecture, &Architecture::name);
   if (known == kArchitectures.end()) {
-    return fail(ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
-                "use a model of the families llama (with SmolLM2, Mistral and Mixtral), qwen2, qwen3, phi3, granite, smollm3, olmo2 (with "
-                "OLMo 3), seed_oss, ernie4_5, gemma2 or gemma3, a mixture of experts of qwen2moe, qwen3moe, olmoe, granitemoe, gpt-oss, "
-                "deepseek2, glm4moe or dots1, or a hybrid of lfm2, granitehybrid or falcon-h1");
+    return fail(
+        ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
+        "use a model of the families llama (with SmolLM2, Mistral and Mixtral), qwen2, qwen3, phi3, granite, smollm3, olmo2 (with "
+        "OLMo 3), seed_oss, ernie4_5, arcee, glm4, exaone4, hunyuan-dense, gemma2 or gemma3, a mixture of experts of qwen2moe, qwen3moe, "
+        "olmoe, granitemoe, ernie4_5-moe, hunyuan-moe, gpt-oss, deepseek2, glm4moe or dots1, or a hybrid of lfm2, lfm2moe, "
+        "nemotron_h, nemotron_h_moe, granitehybrid, falcon-h1 or qwen3next");
   }
   config.rope_style = known->rope_style;
   Fields fields(file, config.architecture + ".");
@@ -249,12 +272,14 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   read_longrope(file, fields, config);
   if (config.architecture.starts_with("granite")) read_granite(fields, config);
   if (config.architecture == "deepseek2") read_deepseek(file, fields, config);
-  if (has_deepseek_router(config.architecture)) read_dense_layers(fields, config);
+  const bool may_be_dense = config.architecture == "ernie4_5-moe" || config.architecture == "lfm2moe";
+  if (has_deepseek_router(config.architecture) || may_be_dense) read_dense_layers(fields, config);
   read_experts(file, fields, config);
   if (config.architecture == "gpt-oss") set_gpt_oss(config);
   if (config.architecture == "smollm3") config.still_layer_interval = 4;
   if (config.architecture.starts_with("gemma")) read_gemma_keys(fields, config);
   if (!may_have_states(config.architecture)) read_windows(file, fields, config);
+  if (config.architecture == "exaone4") set_still_layers(config);
   // OLMo 3: layers with a window rotate as if nothing were scaled.
   if (config.architecture == "olmo2" && !config.sliding_windows.empty()) config.window_rope_theta = config.rope_theta;
   if (const auto& error = fields.error()) return std::unexpected(*error);

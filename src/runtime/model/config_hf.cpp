@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "format/quote.h"
+#include "runtime/model/config_blocks.h"
 #include "runtime/model/config_experts.h"
 #include "runtime/model/config_fields.h"
 #include "runtime/model/config_layers.h"
@@ -40,6 +41,14 @@ constexpr std::array kArchitectures{
     Architecture{.name = "olmo3", .norm_epsilon = 1e-5F, .attention_bias = true},
     Architecture{.name = "seed_oss", .attention_bias = true, .mlp_bias = true},
     Architecture{.name = "ernie4_5", .norm_epsilon = 1e-5F, .rope_theta = 500000.0, .tied_embeddings = true},
+    Architecture{.name = "glm", .norm_epsilon = 1.5625e-7F, .attention_bias = true},
+    Architecture{.name = "glm4", .norm_epsilon = 1.5625e-7F, .attention_bias = true},
+    Architecture{.name = "exaone4", .norm_epsilon = 1e-5F},
+    Architecture{.name = "hunyuan_v1_dense", .norm_epsilon = 1e-5F, .attention_bias = true},
+    Architecture{.name = "hunyuan_v1_moe", .norm_epsilon = 1e-5F, .attention_bias = true},
+    Architecture{.name = "ernie4_5_moe", .norm_epsilon = 1e-5F, .rope_theta = 500000.0, .tied_embeddings = true},
+    Architecture{.name = "arcee", .norm_epsilon = 1e-5F, .attention_bias = true, .mlp_bias = true},
+    Architecture{.name = "nemotron_h", .norm_epsilon = 1e-5F, .attention_bias = true},
     Architecture{.name = "mixtral", .norm_epsilon = 1e-5F, .rope_theta = 1000000.0},
     Architecture{.name = "qwen2_moe"},
     Architecture{.name = "qwen3_moe", .attention_bias = true},
@@ -55,6 +64,7 @@ constexpr std::array kArchitectures{
     Architecture{.name = "bamba", .norm_epsilon = 1e-5F},
     Architecture{.name = "falcon_h1", .norm_epsilon = 1e-5F, .rope_theta = 100000.0},
     Architecture{.name = "lfm2", .norm_epsilon = 1e-5F, .rope_theta = 1000000.0, .tied_embeddings = true},
+    Architecture{.name = "lfm2_moe", .norm_epsilon = 1e-5F, .rope_theta = 1000000.0, .tied_embeddings = true},
     Architecture{.name = "gemma2", .tied_embeddings = true, .attention_bias = true},
     Architecture{.name = "gemma3", .rope_theta = 1000000.0, .tied_embeddings = true, .attention_bias = true},
 };
@@ -63,22 +73,30 @@ constexpr std::array kArchitectures{
 std::uint32_t usual_head_dim(std::string_view architecture, std::uint32_t even_share) {
   if (architecture == "gpt_oss") return 64;
   if (architecture == "qwen3_next") return 256;
-  if (architecture == "qwen3" || architecture == "seed_oss" || architecture == "ernie4_5") return 128;
+  for (const char* name : {"qwen3", "seed_oss", "ernie4_5", "glm", "glm4"})
+    if (architecture == name) return 128;
   return architecture.starts_with("gemma") ? 256 : even_share;
 }
 
 void read_shape(JsonFields& fields, const Architecture& architecture, ModelConfig& config) {
-  config.num_layers = fields.need<std::uint32_t>("num_hidden_layers");
+  const bool may_lack_it = has_blocks(config.architecture);
+  config.num_layers = may_lack_it ? fields.get_or<std::uint32_t>("num_hidden_layers", 0) : fields.need<std::uint32_t>("num_hidden_layers");
   config.hidden_size = fields.need<std::uint32_t>("hidden_size");
   // LFM2 has a name of its own for it.
   const auto own_width = config.architecture == "lfm2" ? fields.get_optional<std::uint32_t>("block_ff_dim") : std::nullopt;
   config.intermediate_size = own_width ? *own_width : fields.need<std::uint32_t>("intermediate_size");
-  config.num_heads = fields.need<std::uint32_t>("num_attention_heads");
-  config.num_kv_heads = fields.get_or<std::uint32_t>("num_key_value_heads", config.num_heads);
-  config.vocab_size = fields.need<std::uint32_t>("vocab_size");
-  config.context_length = fields.need<std::uint32_t>("max_position_embeddings");
+  // Gemma 3 that takes images leaves out what is as in its smallest model.
+  const bool is_short = config.architecture == "gemma3" && config.takes_images;
+  const auto need = [&](const char* key, std::uint32_t usual) {
+    return is_short ? fields.get_or<std::uint32_t>(key, usual) : fields.need<std::uint32_t>(key);
+  };
+  config.num_heads = need("num_attention_heads", 8);
+  config.num_kv_heads = fields.get_or<std::uint32_t>("num_key_value_heads", is_short ? 4 : config.num_heads);
+  config.vocab_size = need("vocab_size", 262208);
+  config.context_length = need("max_position_embeddings", 131072);
   config.norm_epsilon = fields.get_or<float>("rms_norm_eps", architecture.norm_epsilon);
-  const std::uint32_t even_share = config.num_heads == 0 ? 0 : config.hidden_size / config.num_heads;
+  std::uint32_t even_share = config.num_heads == 0 ? 0 : config.hidden_size / config.num_heads;
+  if (config.architecture == "nemotron_h") even_share = fields.get_or<std::uint32_t>("attention_head_dim", even_share);
   config.head_dim = fields.get_or<std::uint32_t>("head_dim", usual_head_dim(config.architecture, even_share));
   config.attention_scale = 1.0F / std::sqrt(static_cast<float>(std::max(config.head_dim, 1U)));
 }
@@ -144,6 +162,7 @@ void read_rope_scaling(const JsonRef& scaling, JsonFields& fields, ModelConfig& 
   auto type = rope.get_optional<std::string>("rope_type");
   if (!type) type = rope.get_or<std::string>("type", "default");
   config.rope_theta = rope.get_or<double>("rope_theta", config.rope_theta);
+  const bool is_hunyuan = config.architecture.starts_with("hunyuan") && *type == "dynamic";
   const bool old_longrope = config.architecture == "phi3" && (*type == "su" || *type == "yarn");
   if (*type == "linear") {
     config.rope_scaling = RopeScaling::linear;
@@ -158,6 +177,10 @@ void read_rope_scaling(const JsonRef& scaling, JsonFields& fields, ModelConfig& 
     read_longrope(scaling, fields, rope, config);
   } else if (*type == "yarn") {
     read_yarn(rope, config);
+  } else if (is_hunyuan) {
+    // The base is another one, whatever the context; there are at least two pairs (config.check()).
+    const double pairs = std::max(config.head_dim, 4U);
+    config.rope_theta *= std::pow(rope.need<double>("alpha"), pairs / (pairs - 2.0));
   } else if (*type != "default") {
     refuse_key(fields, "rope_scaling.rope_type", fmt::format("{} is not implemented", in_quotes(*type)),
                "use a model with linear, llama3, yarn or longrope scaling, or none");
@@ -166,7 +189,7 @@ void read_rope_scaling(const JsonRef& scaling, JsonFields& fields, ModelConfig& 
 }
 
 void read_rotated_share(JsonFields& fields, std::string_view where, ModelConfig& config) {
-  const bool is_half = config.architecture == "bamba" || config.architecture == "glm4_moe";
+  const bool is_half = config.architecture == "bamba" || config.architecture.starts_with("glm");
   const bool is_next = config.architecture == "qwen3_next";
   const auto share = fields.get_or<double>("partial_rotary_factor", is_half ? 0.5 : is_next ? 0.25 : 1.0);
   if (share == 1.0) return;
@@ -179,7 +202,9 @@ void read_rotated_share(JsonFields& fields, std::string_view where, ModelConfig&
 
 void read_rope(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   config.rotary_dim = config.head_dim;
-  config.rope_style = config.architecture == "ernie4_5" ? RopeStyle::interleaved : RopeStyle::half_split;
+  constexpr std::array kInterleaved{"ernie4_5", "ernie4_5_moe", "glm", "glm4"};
+  const bool is_interleaved = std::ranges::find(kInterleaved, config.architecture) != kInterleaved.end();
+  config.rope_style = is_interleaved ? RopeStyle::interleaved : RopeStyle::half_split;
   read_rotated_share(fields, "", config);
   // transformers 5 calls it rope_parameters and moves rope_theta and partial_rotary_factor inside.
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
@@ -196,7 +221,7 @@ void read_rope(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
 
 QkNorm qk_norm_of(std::string_view architecture, JsonFields& fields) {
   if (architecture == "olmo2" || architecture == "olmo3" || architecture == "olmoe") return QkNorm::whole;
-  constexpr std::array kPerHead{"qwen3", "qwen3_moe", "qwen3_next", "gemma3", "dots1"};
+  constexpr std::array kPerHead{"qwen3", "qwen3_moe", "qwen3_next", "gemma3", "dots1", "exaone4", "hunyuan_v1_dense", "hunyuan_v1_moe"};
   const bool is_told = architecture == "glm4_moe" && fields.get_or<bool>("use_qk_norm", false);
   return is_told || std::ranges::find(kPerHead, architecture) != kPerHead.end() ? QkNorm::per_head : QkNorm::none;
 }
@@ -204,12 +229,13 @@ QkNorm qk_norm_of(std::string_view architecture, JsonFields& fields) {
 // Most have one key for the biases of attention, some none for that of its output.
 void read_biases(JsonFields& fields, const Architecture& architecture, ModelConfig& config) {
   const std::string_view name = architecture.name;
-  const bool is_usual = name == "gpt_oss" || name == "seed_oss";
+  const bool is_glm = name == "glm" || name == "glm4";
+  const bool is_usual = name == "gpt_oss" || name == "seed_oss" || is_glm;
   const bool attention_bias = architecture.attention_bias && fields.get_or<bool>("attention_bias", is_usual);
   const bool has_bias = name == "qwen2_moe" && fields.get_or<bool>("qkv_bias", true);
-  const bool everywhere = name == "ernie4_5" && fields.get_or<bool>("use_bias", false);
+  const bool everywhere = name.starts_with("ernie4_5") && fields.get_or<bool>("use_bias", false);
   config.qkv_bias = name == "qwen2" || has_bias || attention_bias || everywhere;
-  config.output_bias = (attention_bias && name != "glm4_moe") || everywhere;
+  config.output_bias = (attention_bias && name != "glm4_moe" && !is_glm) || everywhere;
   if (name == "seed_oss") config.output_bias = fields.get_or<bool>("attention_out_bias", false);
   config.mlp_bias = (architecture.mlp_bias && fields.get_or<bool>("mlp_bias", false)) || everywhere;
 }
@@ -217,16 +243,27 @@ void read_biases(JsonFields& fields, const Architecture& architecture, ModelConf
 void read_switches(JsonFields& fields, const Architecture& architecture, ModelConfig& config) {
   read_biases(fields, architecture, config);
   config.qk_norm = qk_norm_of(config.architecture, fields);
-  const bool is_olmo = config.architecture == "olmo2" || config.architecture == "olmo3";
+  const bool only_behind = config.architecture == "olmo2" || config.architecture == "olmo3" || config.architecture == "exaone4";
   const bool is_gemma = config.architecture.starts_with("gemma");
-  config.pre_norms = !is_olmo;
-  config.post_norms = is_olmo || is_gemma;
+  const bool is_glm4 = config.architecture == "glm4";
+  config.pre_norms = !only_behind;
+  config.post_norms = only_behind || is_gemma || is_glm4;
+  config.late_qk_norm = config.architecture.starts_with("hunyuan");
+  if (is_glm4) config.tensor_names = TensorNames::glm4;
+  if (config.architecture == "ernie4_5_moe") config.tensor_names = TensorNames::ernie;
+  if (config.late_qk_norm) config.tensor_names = TensorNames::hunyuan;
   config.late_norm_name = config.architecture == "glm4_moe" || config.architecture == "seed_oss";
-  config.fused_qkv = config.fused_gate_up = config.architecture == "phi3";
+  config.fused_qkv = config.architecture == "phi3";
+  config.fused_gate_up = config.fused_qkv || is_glm4 || config.architecture == "glm";
   config.tied_embeddings = fields.get_or<bool>("tie_word_embeddings", architecture.tied_embeddings);
   if (is_gemma) return;
-  if (const auto act = fields.get_optional<std::string>("hidden_act").value_or("silu"); act != "silu")
-    refuse_key(fields, "hidden_act", fmt::format("{} is not implemented", in_quotes(act)), "use a model with silu");
+  // These say relu2, under one key or another.
+  const bool is_plain = config.architecture == "arcee" || config.architecture == "nemotron_h";
+  if (is_plain) config.activation = GateActivation::relu2;
+  const char* key = config.architecture == "nemotron_h" ? "mlp_hidden_act" : "hidden_act";
+  const std::string_view usual = is_plain ? "relu2" : "silu";
+  if (const auto act = fields.get_optional<std::string>(key).value_or(std::string(usual)); act != usual)
+    refuse_key(fields, key, fmt::format("{} is not implemented", in_quotes(act)), fmt::format("use a model with {}", usual));
 }
 
 // Gemma keeps its norms less 1.
@@ -319,32 +356,53 @@ Result<ModelConfig> config_with_pictures(const JsonRef& json, const std::string&
   return config;
 }
 
+struct TextPart {
+  JsonRef json;
+  std::string architecture;
+  bool is_part = false;
+};
+
+// Of a model that takes images, too, what reads and writes text has a config of its own.
+Result<TextPart> text_part(const JsonRef& whole) {
+  JsonFields fields(whole);
+  std::string type = fields.need<std::string>("model_type");
+  if (const auto& error = fields.error()) return std::unexpected(*error);
+  if (type != "gemma3" && type != "mistral3") return TextPart{whole, std::move(type)};
+  auto inner = whole.at("text_config");
+  if (!inner) return std::unexpected(std::move(inner.error()));
+  JsonFields text(*inner);
+  std::string architecture = text.get_or<std::string>("model_type", type == "gemma3" ? "gemma3_text" : "mistral");
+  if (const auto& error = text.error()) return std::unexpected(*error);
+  return TextPart{std::move(*inner), std::move(architecture), true};
+}
+
 }  // namespace
 
-Result<ModelConfig> config_from_hf(const JsonRef& json) {
+Result<ModelConfig> config_from_hf(const JsonRef& whole) {
+  auto text = text_part(whole);
+  if (!text) return std::unexpected(std::move(text.error()));
+  const JsonRef& json = text->json;
   ModelConfig config;
   JsonFields fields(json);
-  config.architecture = fields.need<std::string>("model_type");
-  if (const auto& error = fields.error()) return std::unexpected(*error);
-  if (config.architecture == "gemma3") {
-    return fail(ErrorCode::unsupported, "config.json: model_type", "\"gemma3\" takes images, which are not implemented",
-                "use a model of text alone (\"gemma3_text\") or a GGUF file");
-  }
-  if (config.architecture == "idefics3" || config.architecture == "smolvlm") return config_with_pictures(json, config.architecture);
+  config.architecture = text->architecture;
+  config.takes_images = text->is_part;
+  if (config.architecture == "idefics3" || config.architecture == "smolvlm") return config_with_pictures(whole, config.architecture);
   if (config.architecture == "gemma3_text") config.architecture = "gemma3";
   if (config.architecture == "kimi_k2") config.architecture = "deepseek_v3";
+  if (config.architecture == "ministral") config.architecture = "mistral";
+  if (config.architecture == "granitemoeshared") config.architecture = "granitemoe";
   const auto* known = std::ranges::find(kArchitectures, config.architecture, &Architecture::name);
   if (known == kArchitectures.end()) {
     return fail(
         ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
         "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, olmo3, seed_oss, "
-        "ernie4_5, gemma2 or gemma3_text, a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe, granitemoe, gpt_oss, "
-        "deepseek_v2, deepseek_v3, glm4_moe or dots1, a hybrid of lfm2, granitemoehybrid, bamba, falcon_h1 or qwen3_next, or one that sees "
-        "of idefics3 or smolvlm");
+        "ernie4_5, arcee, glm, glm4, exaone4, hunyuan_v1_dense, gemma2, gemma3 or mistral3, a mixture of experts of mixtral, qwen2_moe, "
+        "qwen3_moe, olmoe, granitemoe, ernie4_5_moe, hunyuan_v1_moe, gpt_oss, deepseek_v2, deepseek_v3, glm4_moe or dots1, a hybrid of "
+        "lfm2, lfm2_moe, granitemoehybrid, nemotron_h, bamba, falcon_h1 or qwen3_next, or one that sees of idefics3 or smolvlm");
   }
   read_shape(fields, *known, config);
   config.rope_theta = fields.get_or<double>("rope_theta", known->rope_theta);
-  read_rope(json, fields, config);
+  if (!has_blocks(config.architecture)) read_rope(json, fields, config);
   read_switches(fields, *known, config);
   if (config.architecture.starts_with("granite")) read_granite(fields, config);
   if (config.architecture.starts_with("deepseek")) read_deepseek(json, fields, config);
@@ -358,6 +416,7 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
     read_states(json, fields, config);
   else
     read_windows(json, fields, config);
+  if (config.architecture == "exaone4") set_still_layers(config);
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (auto error = config.check()) return std::unexpected(std::move(*error));
   return config;

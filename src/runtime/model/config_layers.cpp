@@ -16,7 +16,8 @@ namespace {
 // three, others with windows have them everywhere.
 std::uint32_t usual_period(const ModelConfig& config) {
   if (config.architecture == "gpt-oss" || config.architecture == "gpt_oss") return 2;
-  if (config.architecture == "olmo2" || config.architecture == "olmo3") return 4;  // the former in files of llama.cpp
+  for (const char* name : {"olmo2", "olmo3", "exaone4"})  // olmo2: in files of llama.cpp
+    if (config.architecture == name) return 4;
   return config.architecture == "gemma2" ? 2 : config.architecture == "gemma3" ? 6 : 0;
 }
 
@@ -100,12 +101,16 @@ void read_windows(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelCon
     set_windows(layers_of_key(file, fields, config), window, config);
 }
 
+void set_still_layers(ModelConfig& config) {
+  for (const std::uint32_t window : config.sliding_windows) config.still_layers.push_back(window == 0);
+}
+
 void read_windows(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   const std::vector<JsonRef> types = layer_list(json, "layer_types", fields, config);
   const std::vector<bool> listed = listed_layers(types, fields);
   const bool is_gemma = config.architecture.starts_with("gemma");
   const bool is_gpt_oss = config.architecture == "gpt_oss";
-  constexpr std::array kAlways{"gemma2", "gemma3", "gpt_oss", "mistral", "mixtral", "phi3", "olmo3", "dots1"};
+  constexpr std::array kAlways{"gemma2", "gemma3", "gpt_oss", "mistral", "mixtral", "phi3", "olmo3", "dots1", "exaone4"};
   const bool always = std::ranges::find(kAlways, config.architecture) != kAlways.end();
   if (!always && !fields.get_or<bool>("use_sliding_window", false)) return;
   std::optional<std::uint32_t> window = fields.get_optional<std::uint32_t>("sliding_window");

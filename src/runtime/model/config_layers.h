@@ -18,4 +18,7 @@ std::vector<JsonRef> layer_list(const JsonRef& json, std::string_view key, JsonF
 void read_windows(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConfig& config);
 void read_windows(const JsonRef& json, JsonFields& fields, ModelConfig& config);
 
+// Where some layers have a window the others do not rotate (EXAONE 4).
+void set_still_layers(ModelConfig& config);
+
 }  // namespace quire

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "format/quote.h"
+#include "runtime/model/config_blocks.h"
 #include "runtime/model/config_layers.h"
 
 namespace quire {
@@ -76,7 +77,8 @@ void read_lfm2(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   config.norm_epsilon = fields.get_or<float>("norm_eps", 1e-5F);
   config.rope_theta = fields.get_or<double>("theta", config.rope_theta);
   config.tied_embeddings = fields.get_or<bool>("tie_embedding", config.tied_embeddings);
-  config.intermediate_size = adjusted_width(fields, fields.get_or<std::uint32_t>("block_ff_dim", config.intermediate_size));
+  if (config.architecture == "lfm2")
+    config.intermediate_size = adjusted_width(fields, fields.get_or<std::uint32_t>("block_ff_dim", config.intermediate_size));
   config.layer_memories = read_layer_types(json, "layer_types", "conv", fields, config);
   if (config.layer_memories.empty()) config.layer_memories = read_attending(json, "full_attn_idxs", fields, config);
   const bool bias = fields.get_or<bool>("conv_bias", false);
@@ -227,26 +229,57 @@ void drop_unused(ModelConfig& config) {
 }  // namespace
 
 bool may_have_states(std::string_view architecture) {
-  for (const std::string_view name : {"lfm2", "granitemoehybrid", "granitehybrid", "bamba", "falcon_h1", "falcon-h1", "qwen3_next"})
+  for (const std::string_view name : {"lfm2", "lfm2_moe", "lfm2moe", "granitemoehybrid", "granitehybrid", "nemotron_h", "nemotron_h_moe",
+                                      "bamba", "falcon_h1", "falcon-h1", "qwen3_next", "qwen3next"})
     if (architecture == name) return true;
   return false;
 }
 
 void read_states(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
-  if (config.architecture == "lfm2") read_lfm2(json, fields, config);
+  if (config.architecture.starts_with("lfm2")) read_lfm2(json, fields, config);
   if (config.architecture == "granitemoehybrid") read_granite_hybrid(json, fields, config);
+  if (has_blocks(config.architecture)) read_blocks(json, fields, config);
   if (config.architecture == "bamba") read_bamba(json, fields, config);
   if (config.architecture == "falcon_h1") read_falcon_h1(json, fields, config);
   if (config.architecture == "qwen3_next") read_qwen3_next(json, fields, config);
   drop_unused(config);
 }
 
+namespace {
+
+// The converter has added the 1 that norms lack. Layers that attend are those with queries; newer files have what goes through the
+// convolution apart from the gate, in the convolution's order.
+void read_qwen3_next(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConfig& config) {
+  config.tensor_names = TensorNames::qwen3_next;
+  config.qk_norm = QkNorm::per_head;
+  config.gated_attention = config.late_norm_name = true;
+  config.fused_qkv = false;
+  StateShape& state = config.state;
+  const auto inner = fields.need<std::uint32_t>("ssm.inner_size");
+  state = {.kind = StateKind::gated_delta,
+           .conv_taps = fields.need<std::uint32_t>("ssm.conv_kernel"),
+           .heads = fields.need<std::uint32_t>("ssm.time_step_rank"),
+           .groups = fields.need<std::uint32_t>("ssm.group_count"),
+           .size = fields.need<std::uint32_t>("ssm.state_size"),
+           .has_norm = true};
+  state.head_dim = inner / std::max(state.heads, 1U);
+  config.layer_memories.assign(std::min(config.num_layers, kMostLayers), LayerMemory::state);
+  for (std::uint32_t i = 0; i < config.layer_memories.size(); ++i)
+    if (file.find_tensor(fmt::format("blk.{}.attn_q.weight", i)) != nullptr) config.layer_memories[i] = LayerMemory::attention;
+}
+
+}  // namespace
+
 void read_states(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConfig& config) {
+  if (config.architecture == "qwen3next") {
+    read_qwen3_next(file, fields, config);
+    return drop_unused(config);
+  }
   const auto has = [&](std::string_view part) {
     return std::ranges::any_of(file.tensors(), [&](const GgufTensor& tensor) { return tensor.name.ends_with(part); });
   };
   StateShape& state = config.state;
-  if (config.architecture == "lfm2") {
+  if (config.architecture.starts_with("lfm2")) {
     config.tensor_names = TensorNames::lfm2;
     config.qk_norm = QkNorm::per_head;
     state.kind = StateKind::short_conv;
@@ -256,6 +289,7 @@ void read_states(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConf
     state.output_bias = has("shortconv.out_proj.bias");
     return drop_unused(config);
   }
+  if (has_blocks(config.architecture)) read_blocks(file, fields, config);
   const bool is_falcon = config.architecture == "falcon-h1";
   if (!is_falcon) config.tensor_names = TensorNames::granite_hybrid;
   if (is_falcon) config.layer_memories.assign(std::min(config.num_layers, kMostLayers), LayerMemory::both);

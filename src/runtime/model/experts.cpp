@@ -159,7 +159,7 @@ class ExpertsFeedForward final : public FeedForwardHalf {
           float* up = pairs.up + inner_begin(part);
           const Activations x = input_of(pass, part);
           pass.kernels.matmul(expert.gate, x, gate, width, begin, end);
-          pass.kernels.matmul(expert.up, x, up, width, begin, end);
+          if (expert.up.rows > 0) pass.kernels.matmul(expert.up, x, up, width, begin, end);
           const std::uint32_t from = begin * kPanelRows;
           const auto count = static_cast<std::uint32_t>(std::min(std::size_t{end} * kPanelRows, width) - from);
           for (std::size_t at = from; at < part.count * width; at += width) {

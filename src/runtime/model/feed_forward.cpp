@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "runtime/model/adapted_products.h"
 #include "runtime/model/layer.h"
@@ -7,7 +8,7 @@
 namespace quire {
 namespace {
 
-// down(activation(gate(x)) * up(x))
+// down(activation(gate(x)) * up(x)), or down(activation(gate(x))).
 class GatedFeedForward final : public FeedForwardHalf {
  public:
   GatedFeedForward(const LayerConfig& config, const LayerWeights& weights, const std::vector<float>* next_norm)
@@ -39,17 +40,19 @@ class GatedFeedForward final : public FeedForwardHalf {
     const Linear& up = weights_.up;
     const std::size_t width = config_.intermediate_size;
     const std::uint32_t panels = gate.matrix.num_panels();
-    const std::array products{Product{&gate.matrix, pass.workspace.gate, width, &LayerAdapter::gate},
-                              Product{&up.matrix, pass.workspace.up, width, &LayerAdapter::up}};
+    const bool is_gated = up.matrix.rows > 0;
+    const std::array both{Product{&gate.matrix, pass.workspace.gate, width, is_gated ? &LayerAdapter::gate : &LayerAdapter::up},
+                          Product{&up.matrix, pass.workspace.up, width, &LayerAdapter::up}};
+    const std::span<const Product> products = std::span(both).first(is_gated ? 2 : 1);
     const AdaptedProducts adapted(pass, products, first_row, x.rows);
     pass.pool.parallel_for(adapted.num_units(), 1,
                            [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { adapted.project(x, begin, end); });
     const Activations gate_x = pass.in_order_of(gate.matrix, x, 0);
-    const Activations up_x = up.matrix.input_order == gate.matrix.input_order ? gate_x : pass.in_order_of(up.matrix, x, 1);
+    const Activations up_x = !is_gated || up.matrix.input_order == gate.matrix.input_order ? gate_x : pass.in_order_of(up.matrix, x, 1);
     const std::uint32_t grain = pass.panel_grain(panels, gate.matrix.panel_bytes + up.matrix.panel_bytes, x.rows);
     pass.pool.parallel_for(panels, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
       pass.kernels.matmul(gate.matrix, gate_x, pass.workspace.gate, width, begin, end);
-      pass.kernels.matmul(up.matrix, up_x, pass.workspace.up, width, begin, end);
+      if (is_gated) pass.kernels.matmul(up.matrix, up_x, pass.workspace.up, width, begin, end);
       for (std::uint32_t p = 0; p < products.size(); ++p) adapted.add(p, 0, x.rows, begin, end);
       const std::uint32_t first = begin * kPanelRows;
       const auto count = static_cast<std::uint32_t>(std::min(std::size_t{end} * kPanelRows, width) - first);

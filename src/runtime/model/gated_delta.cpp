@@ -34,8 +34,11 @@ class GatedDelta final : public AttentionHalf {
 
   void write_kv(Pass& pass, const LayerCache& cache) const override {
     float* rows = pass.workspace.state_input;
-    const std::array products{Product{&weights_.state_input.matrix, rows, stride_, &LayerAdapter::state_input},
-                              Product{&weights_.state_rates, rows + rates_at_, stride_, &LayerAdapter::state_rates}};
+    const bool ordered = is_ordered();
+    const std::array all{Product{&weights_.state_input.matrix, ordered ? rows + conv_at_ : rows, stride_, &LayerAdapter::state_input},
+                         Product{&weights_.state_rates, rows + rates_at_, stride_, &LayerAdapter::state_rates},
+                         Product{&weights_.state_gate, rows, stride_}};
+    const std::span products = std::span(all).first(ordered ? 3 : 2);
     pass.multiply(products, pass.stream_input());
     const AdaptedProducts adapted(pass, products, 0, pass.rows);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
@@ -62,7 +65,8 @@ class GatedDelta final : public AttentionHalf {
           pass.kernels.rms_norm(from + values_at() + at, weights_.state_norm.data(), config_.norm_epsilon, to + at, state.head_dim);
         for (std::uint32_t group = 0; group < state.groups; ++group) {
           float* values = to + std::size_t{group} * group_width;
-          pass.kernels.silu_mul(from + (group + 1) * part_ - group_width, values, values, group_width);
+          const float* gate = is_ordered() ? from + std::size_t{group} * group_width : from + (group + 1) * part_ - group_width;
+          pass.kernels.silu_mul(gate, values, values, group_width);
         }
       }
       pass.kernels.prepare(x, begin, end);
@@ -75,6 +79,8 @@ class GatedDelta final : public AttentionHalf {
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.state_output.bias); }
 
  private:
+  // What goes through the convolution has a product of its own, and lies in its place; the gates are at the row's begin.
+  [[nodiscard]] bool is_ordered() const { return weights_.state_gate.rows > 0; }
   [[nodiscard]] std::size_t key_width() const { return std::size_t{config_.state.groups} * config_.state.size; }
   [[nodiscard]] std::size_t values_at() const { return conv_at_ + 2 * key_width(); }
 
@@ -87,9 +93,11 @@ class GatedDelta final : public AttentionHalf {
     const std::size_t values = std::size_t{shared_} * state.head_dim;
     for (std::uint32_t group = 0; group < state.groups; ++group) {
       const float* part = from + group * part_;
-      std::copy_n(part, state.size, to + std::size_t{group} * state.size);
-      std::copy_n(part + state.size, state.size, to + key_width() + std::size_t{group} * state.size);
-      std::copy_n(part + 2 * std::size_t{state.size}, values, to + 2 * key_width() + group * values);
+      if (!is_ordered()) {
+        std::copy_n(part, state.size, to + std::size_t{group} * state.size);
+        std::copy_n(part + state.size, state.size, to + key_width() + std::size_t{group} * state.size);
+        std::copy_n(part + 2 * std::size_t{state.size}, values, to + 2 * key_width() + group * values);
+      }
       const float* rates = from + rates_at_ + std::size_t{group} * 2 * shared_;
       for (std::uint32_t i = 0; i < shared_; ++i) {
         const std::uint32_t head = group * shared_ + i;

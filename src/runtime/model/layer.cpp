@@ -18,6 +18,18 @@ std::unique_ptr<const AttentionHalf> make_look_back(const LayerConfig& layer, co
   return make_parallel(layer, weights, make_attention(layer, weights), std::move(recurrence));
 }
 
+class NoFeedForward final : public FeedForwardHalf {
+ public:
+  void run(Pass& /*pass*/) const override {}
+};
+
+std::unique_ptr<const FeedForwardHalf> make_rest(const LayerConfig& layer, const LayerWeights& weights,
+                                                 const std::vector<float>* next_norm) {
+  // Then the half before has left what the next layer is to find (share_norms in weights.cpp).
+  if (!layer.has_feed_forward) return std::make_unique<NoFeedForward>();
+  return layer.num_experts > 0 ? make_experts(layer, weights, next_norm) : make_feed_forward(layer, weights, next_norm);
+}
+
 }  // namespace
 
 void AttentionHalf::mix_into_stream(Pass& pass, const LayerCache& cache, const LayerWeights& weights,
@@ -35,8 +47,7 @@ std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& 
   for (std::uint32_t i = 0; i < config.num_layers; ++i) {
     const std::vector<float>* next_norm = i + 1 == config.num_layers ? nullptr : &weights.layers[i + 1].attn_norm;
     const LayerConfig layer = config.layer(i);
-    const auto make_half = layer.num_experts > 0 ? make_experts : make_feed_forward;
-    layers.push_back({make_look_back(layer, weights.layers[i]), make_half(layer, weights.layers[i], next_norm)});
+    layers.push_back({make_look_back(layer, weights.layers[i]), make_rest(layer, weights.layers[i], next_norm)});
   }
   return layers;
 }

@@ -59,7 +59,7 @@ struct BatchInput {
 
 // What a pass gives out of its output rows; what is not wanted is empty.
 struct PassOutput {
-  std::span<float> logits;       // [output row][vocab_size]
+  std::span<float> logits = {};  // [output row][vocab_size]
   std::span<float> hidden = {};  // [output row][hidden_size]: what the last layer made of the row, normed
   // [row][layer][experts_per_token]: the experts that the row goes through, the likeliest first. Of layers without experts, and in the last
   // layer of rows that are no output rows, it is left as it was.

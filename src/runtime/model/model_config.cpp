@@ -272,6 +272,7 @@ LayerConfig ModelConfig::layer(std::uint32_t index) const {
   const bool has_own = layer.window > 0 && window_rope_theta != 0.0;
   if (!dense_layers.empty() && dense_layers[index]) layer.num_experts = 0;
   if (!layer_memories.empty()) layer.memory = layer_memories[index];
+  layer.has_feed_forward = feed_forward_blocks.empty() || feed_forward_blocks[index] != kNoBlock;
   layer.rotation = !layer_rotates(index) ? Rotation::none : has_own ? Rotation::window : Rotation::model;
   return layer;
 }

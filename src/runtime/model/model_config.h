@@ -19,8 +19,9 @@ namespace quire {
 
 enum class RopeScaling : std::uint8_t { none, linear, llama3, longrope, yarn };
 
-// Of the gate in the feed-forward part.
-enum class GateActivation : std::uint8_t { silu, gelu_tanh, swiglu_limited };
+// Of the gate in the feed-forward part. relu2: there is none; what is above 0 of the one product (the file's up, the gate of the weights)
+// is squared.
+enum class GateActivation : std::uint8_t { silu, gelu_tanh, swiglu_limited, relu2 };
 
 // RMS norm of q and k before the rotation: of each head, or of all heads together.
 enum class QkNorm : std::uint8_t { none, per_head, whole };
@@ -47,7 +48,7 @@ struct LatentShape {
 };
 
 // What files call the tensors, where the usual names are not theirs.
-enum class TensorNames : std::uint8_t { usual, lfm2, granite_hybrid, bamba, qwen3_next };
+enum class TensorNames : std::uint8_t { usual, lfm2, granite_hybrid, bamba, qwen3_next, glm4, ernie, hunyuan, nemotron_h };
 
 // How a state changes with a token: by a short convolution over the last inputs, gated before and behind; or by one with a selective scan
 // or a gated delta rule behind it.
@@ -97,6 +98,7 @@ struct LayerShape {
   bool mlp_bias = false;
   bool attention_sinks = false;  // a score of each head that takes a share of the weights and has no value
   QkNorm qk_norm = QkNorm::none;
+  bool late_qk_norm = false;  // behind the rotation instead
   GateActivation activation = GateActivation::silu;
   float swiglu_limit = 0.0F;     // of swiglu_limited
   bool pre_norms = true;         // of what goes into attention and feed-forward
@@ -114,9 +116,10 @@ struct LayerShape {
   std::uint32_t shared_expert_size = 0;  // of the one that all tokens go through; 0: there is none
   bool weighs_shared_expert = true;      // each token by a weight of its own; else it counts whole
   bool fused_shared_gate_up = false;     // the file keeps its gate and up as one matrix
-  bool normalize_experts = false;        // the weights of a token's experts are made to sum to 1
+  bool normalize_experts = false;        // the weights of a token's experts are made to sum to 1,
+  float expert_sum_floor = 0.0F;         // unless their own sum is less than this; of sigmoids it is added to the sum
   ExpertScoring expert_scoring = ExpertScoring::softmax;
-  bool expert_choice_bias = false;  // added to the scores where experts are chosen, and not to their weights (sigmoid)
+  bool expert_choice_bias = false;  // added to their sigmoids, or to the softmax, where experts are chosen, and not to their weights
   // A token chooses among the experts of so many groups, those with the best expert, or (sigmoid) the best pair; 0: among all.
   std::uint32_t num_expert_groups = 0;
   std::uint32_t groups_per_token = 0;
@@ -149,10 +152,11 @@ struct LayerConfig : LayerShape {
   std::uint32_t window = 0;  // tokens that a token attends to, itself among them; 0: all before it
   Rotation rotation = Rotation::model;
   LayerMemory memory = LayerMemory::attention;
+  bool has_feed_forward = true;
 };
 
 struct ModelConfig : LayerShape {
-  // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2" or "gemma3"; SmolLM2 is a llama. Or, with
+  // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2", ...; SmolLM2 is a llama. Or, with
   // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss", "deepseek_v2" or "deepseek_v3". Or, with states,
   // "lfm2", "granitemoehybrid", "bamba", "falcon_h1" or "qwen3_next" (in GGUF files "granitehybrid" and "falcon-h1"). Or, with pictures,
   // "idefics3" or "smolvlm", whose decoders are llamas.
@@ -186,9 +190,14 @@ struct ModelConfig : LayerShape {
 
   std::vector<LayerMemory> layer_memories;  // [layer]; empty: keys and values in all
   std::vector<bool> dense_layers;           // [layer]: those of a mixture that have no experts; empty: none
+  // Where a file counts what looks back and the feed-forward part as blocks of their own (Nemotron-H), which they are, by layer; empty:
+  // both are the layer's number. kNoBlock: it has no feed-forward part.
+  std::vector<std::uint32_t> look_back_blocks, feed_forward_blocks;
+  static constexpr std::uint32_t kNoBlock = UINT32_MAX;
 
   float norm_offset = 0.0F;  // added to the norms as the file keeps them
   bool tied_embeddings = false;
+  bool takes_images = false;           // the folder has more than what reads and writes text, which is not read
   std::uint32_t num_draft_layers = 0;  // behind the others in the file, for drafts of other engines: not read
   std::optional<VisionConfig> vision;  // what sees; its tensors have names of their own
 

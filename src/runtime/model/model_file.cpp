@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 
 #include "base/check.h"
 #include "base/xxhash.h"
@@ -37,9 +39,10 @@ TensorView view_of(const GgufTensor& tensor) {
 // Of the experts that a token does not go through.
 std::uint64_t num_unused_parameters(const ModelConfig& config) {
   std::uint64_t sum = 0;
+  const std::uint64_t num_matrices = config.activation == GateActivation::relu2 ? 2 : 3;
   for (std::uint32_t i = 0; i < config.num_layers; ++i)
     if (config.layer(i).num_experts > 0)
-      sum += std::uint64_t{3} * (config.num_experts - config.experts_per_token) * config.expert_size * config.hidden_size;
+      sum += num_matrices * (config.num_experts - config.experts_per_token) * config.expert_size * config.hidden_size;
   return sum;
 }
 
@@ -65,6 +68,20 @@ bool is_headless(const SafetensorsFolder& folder) {
 
 bool is_of_vision(const TensorView& view) {
   return view.name.starts_with("model.vision_model.") || view.name.starts_with("model.connector.");
+}
+
+// Of a model that takes images, too, what reads and writes text, under the names that it has alone.
+void keep_text(std::vector<TensorView>& views) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kRenamed{
+      {{"language_model.model.", "model."}, {"language_model.lm_head.", "lm_head."}, {"model.language_model.", "model."}}};
+  for (TensorView& view : views)
+    for (const auto& [from, to] : kRenamed)
+      if (view.name.starts_with(from)) view.name.replace(0, from.size(), to);
+  std::erase_if(views, [](const TensorView& view) {
+    for (const char* other : {"vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."})
+      if (view.name.starts_with(other)) return true;
+    return false;
+  });
 }
 
 }  // namespace
@@ -116,15 +133,18 @@ Result<std::vector<TensorView>> ModelFile::all_tensors() const {
     views.reserve(gguf->tensors().size());
     for (const GgufTensor& tensor : gguf->tensors()) views.push_back(view_of(tensor));
   } else if (const auto* folder = std::get_if<SafetensorsFolder>(&weights_)) {
-    return assemble_tensors(scheme_, folder->tensors(), [this](auto part, auto out) { return read(part, out); });
+    auto assembled = assemble_tensors(scheme_, folder->tensors(), [this](auto part, auto out) { return read(part, out); });
+    if (assembled && config_.takes_images) keep_text(*assembled);
+    return assembled;
   }
   return views;
 }
 
 std::string ModelFile::name_of(TensorRole role, std::uint32_t layer, std::uint32_t expert) const {
-  if (std::holds_alternative<GgufFile>(weights_)) return gguf_tensor_name(role, layer, config_.tensor_names);
+  const std::uint32_t block = block_of(role, layer, config_);
+  if (std::holds_alternative<GgufFile>(weights_)) return gguf_tensor_name(role, block, config_.tensor_names);
   constexpr std::string_view kDecoder = "model.";
-  std::string name = hf_tensor_name(role, layer, expert, config_.tensor_names);
+  std::string name = hf_tensor_name(role, block, expert, config_.tensor_names);
   if (is_headless_ && name.starts_with(kDecoder)) name.erase(0, kDecoder.size());
   if (config_.vision && name.starts_with(kDecoder)) name.insert(kDecoder.size(), "text_model.");
   return name;
@@ -189,6 +209,7 @@ Result<ModelInfo> ModelFile::info() const {
                  .tokenizer = std::make_shared<const TokenizerSpec>(std::move(*spec)),
                  .pooling = {},
                  .pictures = {}};
+  if (config_.takes_images) info.notes.emplace_back("images are not read: what of the model reads and writes text is served");
   const auto* gguf = std::get_if<GgufFile>(&weights_);
   info.pooling = gguf != nullptr ? pooling_info(*gguf, path_) : pooling_info(path_);
   for (const TensorView& view : *views) info.num_parameters += view.rows * view.columns;

@@ -99,6 +99,10 @@ void Pass::activate(float* gate, const float* up, std::uint32_t n) const {
       return kernels.gelu_mul(gate, up, gate, n);
     case GateActivation::swiglu_limited:
       return kernels.swiglu_limited(gate, up, shape.swiglu_limit, gate, n);
+    case GateActivation::relu2:
+      // A number that is none stays one.
+      for (std::uint32_t i = 0; i < n; ++i) gate[i] = gate[i] <= 0.0F ? 0.0F : gate[i] * gate[i];
+      return;
   }
 }
 

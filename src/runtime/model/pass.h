@@ -42,7 +42,7 @@ struct Pass {
   [[nodiscard]] Activations stream_input() const;
   // An empty norm leaves the values as they are.
   void norm_row(const float* values, const std::vector<float>& norm, float* out) const;
-  // gate = activation(gate) * up, as the model has it, over n values.
+  // gate = activation(gate) * up, as the model has it, over n values; or, where it has no gates, activation(gate).
   void activate(float* gate, const float* up, std::uint32_t n) const;
   // Adds what a half made, which lies in `input`: stream += scale * post_norm(input + bias); then, given `next_norm`, input =
   // next_norm(stream), prepared.

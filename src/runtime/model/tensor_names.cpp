@@ -91,6 +91,7 @@ constexpr Names kNames[] = {
     {TensorRole::state_skip, true, "ssm_d", "mamba.D"},
     {TensorRole::state_norm, true, "ssm_norm.weight", "mamba.norm.weight"},
     {TensorRole::state_rates, true, "ssm_ba.weight", "linear_attn.in_proj_ba.weight"},
+    {TensorRole::state_gate, true, "attn_gate.weight", ""},
 };
 
 // Names that are not the usual ones; null: the usual one.
@@ -111,12 +112,53 @@ constexpr OtherNames kOtherNames[] = {
     {TensorNames::lfm2, TensorRole::gate, nullptr, "feed_forward.w1.weight"},
     {TensorNames::lfm2, TensorRole::up, nullptr, "feed_forward.w3.weight"},
     {TensorNames::lfm2, TensorRole::down, nullptr, "feed_forward.w2.weight"},
+    {TensorNames::lfm2, TensorRole::router, nullptr, "feed_forward.gate.weight"},
+    {TensorNames::lfm2, TensorRole::choice_bias, nullptr, "feed_forward.expert_bias"},
+    {TensorNames::lfm2, TensorRole::expert_gate, nullptr, "feed_forward.experts.{}.w1.weight"},
+    {TensorNames::lfm2, TensorRole::expert_up, nullptr, "feed_forward.experts.{}.w3.weight"},
+    {TensorNames::lfm2, TensorRole::expert_down, nullptr, "feed_forward.experts.{}.w2.weight"},
     {TensorNames::lfm2, TensorRole::state_input, "shortconv.in_proj.weight", "conv.in_proj.weight"},
     {TensorNames::lfm2, TensorRole::state_input_bias, "shortconv.in_proj.bias", "conv.in_proj.bias"},
     {TensorNames::lfm2, TensorRole::conv, "shortconv.conv.weight", "conv.conv.weight"},
     {TensorNames::lfm2, TensorRole::conv_bias, "shortconv.conv.bias", "conv.conv.bias"},
     {TensorNames::lfm2, TensorRole::state_output, "shortconv.out_proj.weight", "conv.out_proj.weight"},
     {TensorNames::lfm2, TensorRole::state_output_bias, "shortconv.out_proj.bias", "conv.out_proj.bias"},
+    {TensorNames::glm4, TensorRole::attn_post_norm, nullptr, "post_self_attn_layernorm.weight"},
+    {TensorNames::glm4, TensorRole::ffn_pre_norm, nullptr, "post_attention_layernorm.weight"},
+    {TensorNames::glm4, TensorRole::ffn_post_norm, nullptr, "post_mlp_layernorm.weight"},
+    {TensorNames::ernie, TensorRole::choice_bias, nullptr, "mlp.moe_statics.e_score_correction_bias"},
+    {TensorNames::hunyuan, TensorRole::q_norm, nullptr, "self_attn.query_layernorm.weight"},
+    {TensorNames::hunyuan, TensorRole::k_norm, nullptr, "self_attn.key_layernorm.weight"},
+    {TensorNames::hunyuan, TensorRole::router, nullptr, "mlp.gate.wg.weight"},
+    {TensorNames::hunyuan, TensorRole::other_shared_gate, nullptr, "mlp.shared_mlp.gate_proj.weight"},
+    {TensorNames::hunyuan, TensorRole::other_shared_up, nullptr, "mlp.shared_mlp.up_proj.weight"},
+    {TensorNames::hunyuan, TensorRole::other_shared_down, nullptr, "mlp.shared_mlp.down_proj.weight"},
+    {TensorNames::nemotron_h, TensorRole::token_embedding, nullptr, "backbone.embeddings.weight"},
+    {TensorNames::nemotron_h, TensorRole::output_norm, nullptr, "backbone.norm_f.weight"},
+    {TensorNames::nemotron_h, TensorRole::attn_norm, nullptr, "norm.weight"},
+    {TensorNames::nemotron_h, TensorRole::ffn_norm, "attn_norm.weight", "norm.weight"},
+    {TensorNames::nemotron_h, TensorRole::q, nullptr, "mixer.q_proj.weight"},
+    {TensorNames::nemotron_h, TensorRole::k, nullptr, "mixer.k_proj.weight"},
+    {TensorNames::nemotron_h, TensorRole::v, nullptr, "mixer.v_proj.weight"},
+    {TensorNames::nemotron_h, TensorRole::attn_output, nullptr, "mixer.o_proj.weight"},
+    {TensorNames::nemotron_h, TensorRole::up, nullptr, "mixer.up_proj.weight"},
+    {TensorNames::nemotron_h, TensorRole::down, nullptr, "mixer.down_proj.weight"},
+    {TensorNames::nemotron_h, TensorRole::router, nullptr, "mixer.gate.weight"},
+    {TensorNames::nemotron_h, TensorRole::choice_bias, nullptr, "mixer.gate.e_score_correction_bias"},
+    {TensorNames::nemotron_h, TensorRole::expert_up, nullptr, "mixer.experts.{}.up_proj.weight"},
+    {TensorNames::nemotron_h, TensorRole::expert_down, nullptr, "mixer.experts.{}.down_proj.weight"},
+    {TensorNames::nemotron_h, TensorRole::other_shared_up, nullptr, "mixer.shared_experts.up_proj.weight"},
+    {TensorNames::nemotron_h, TensorRole::other_shared_down, nullptr, "mixer.shared_experts.down_proj.weight"},
+    {TensorNames::nemotron_h, TensorRole::state_input, nullptr, "mixer.in_proj.weight"},
+    {TensorNames::nemotron_h, TensorRole::state_input_bias, nullptr, "mixer.in_proj.bias"},
+    {TensorNames::nemotron_h, TensorRole::conv, nullptr, "mixer.conv1d.weight"},
+    {TensorNames::nemotron_h, TensorRole::conv_bias, nullptr, "mixer.conv1d.bias"},
+    {TensorNames::nemotron_h, TensorRole::state_output, nullptr, "mixer.out_proj.weight"},
+    {TensorNames::nemotron_h, TensorRole::state_output_bias, nullptr, "mixer.out_proj.bias"},
+    {TensorNames::nemotron_h, TensorRole::step_bias, nullptr, "mixer.dt_bias"},
+    {TensorNames::nemotron_h, TensorRole::state_decay, nullptr, "mixer.A_log"},
+    {TensorNames::nemotron_h, TensorRole::state_skip, nullptr, "mixer.D"},
+    {TensorNames::nemotron_h, TensorRole::state_norm, nullptr, "mixer.norm.weight"},
     {TensorNames::granite_hybrid, TensorRole::gate_up, nullptr, "shared_mlp.input_linear.weight"},
     {TensorNames::granite_hybrid, TensorRole::down, nullptr, "shared_mlp.output_linear.weight"},
     {TensorNames::granite_hybrid, TensorRole::shared_down, nullptr, "shared_mlp.output_linear.weight"},
@@ -153,7 +195,8 @@ std::string gguf_tensor_name(TensorRole role, std::uint32_t layer, TensorNames w
 
 std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert, TensorNames which) {
   const Names names = names_of(role, which);
-  return names.per_layer ? fmt::format("model.layers.{}.{}", layer, fmt::format(fmt::runtime(names.hf), expert)) : names.hf;
+  const char* decoder = which == TensorNames::nemotron_h ? "backbone" : "model";
+  return names.per_layer ? fmt::format("{}.layers.{}.{}", decoder, layer, fmt::format(fmt::runtime(names.hf), expert)) : names.hf;
 }
 
 }  // namespace quire

@@ -87,6 +87,7 @@ enum class TensorRole : std::uint8_t {
   state_skip,
   state_norm,
   state_rates,
+  state_gate,
 };
 
 // Whether each expert has matrices of its own in the file.
@@ -125,6 +126,17 @@ constexpr ExpertRoles shared_expert_roles(ExpertTensors tensors) {
 constexpr TensorRole ffn_norm_role(const LayerShape& shape) {
   if (shape.late_norm_name) return TensorRole::attn_post_norm;
   return shape.post_norms ? TensorRole::ffn_pre_norm : TensorRole::ffn_norm;
+}
+
+// Of the feed-forward part.
+constexpr bool is_feed_forward(TensorRole role) {
+  return role >= TensorRole::ffn_norm && role <= TensorRole::shared_gate_up;
+}
+
+// Which block of the file has it.
+constexpr std::uint32_t block_of(TensorRole role, std::uint32_t layer, const ModelConfig& config) {
+  if (config.look_back_blocks.empty()) return layer;
+  return is_feed_forward(role) ? config.feed_forward_blocks[layer] : config.look_back_blocks[layer];
 }
 
 std::string gguf_tensor_name(TensorRole role, std::uint32_t layer, TensorNames names = TensorNames::usual);

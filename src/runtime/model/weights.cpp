@@ -69,8 +69,13 @@ void collect_attention(const LayerConfig& c, std::uint32_t layer, TaskCollector&
 }
 
 void collect_state(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
-  collector.linear(TensorRole::state_input, TensorRole::state_input_bias, c.state.input_bias, layer, c.state_input_size(), c.hidden_size,
-                   out.state_input);
+  if (c.state.kind == StateKind::gated_delta && collector.has(TensorRole::state_gate, layer)) {
+    collector.matrix(TensorRole::qkv, layer, c.conv_channels(), c.hidden_size, out.state_input.matrix);
+    collector.matrix(TensorRole::state_gate, layer, c.state_output_size(), c.hidden_size, out.state_gate);
+  } else {
+    collector.linear(TensorRole::state_input, TensorRole::state_input_bias, c.state.input_bias, layer, c.state_input_size(), c.hidden_size,
+                     out.state_input);
+  }
   collector.table(TensorRole::conv, layer, c.conv_channels(), c.state.conv_taps, out.conv_weights);
   collector.vector_if(c.state.conv_bias, TensorRole::conv_bias, layer, c.conv_channels(), out.conv_bias);
   collector.linear(TensorRole::state_output, TensorRole::state_output_bias, c.state.output_bias, layer, c.hidden_size,
@@ -87,13 +92,18 @@ void collect_state(const LayerConfig& c, std::uint32_t layer, TaskCollector& col
   if (c.state.has_norm) collector.floats(TensorRole::state_norm, layer, norm_size, out.state_norm);
 }
 
+// Without gates the file's up is the one product, in the gate's place.
+bool is_gated(const LayerShape& shape) {
+  return shape.activation != GateActivation::relu2;
+}
+
 void collect_routed_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
   const ExpertRoles roles = expert_roles(c.expert_tensors);
   collector.matrix(roles.router, layer, c.num_experts, c.hidden_size, out.router);
   if (are_apart(c.expert_tensors)) {
     for (std::uint32_t i = 0; i < c.num_experts; ++i) {
-      collector.matrix(roles.gate, layer, c.expert_size, c.hidden_size, out.experts[i].gate, i);
-      collector.matrix(roles.up, layer, c.expert_size, c.hidden_size, out.experts[i].up, i);
+      if (is_gated(c)) collector.matrix(roles.gate, layer, c.expert_size, c.hidden_size, out.experts[i].gate, i);
+      collector.matrix(roles.up, layer, c.expert_size, c.hidden_size, is_gated(c) ? out.experts[i].up : out.experts[i].gate, i);
       collector.matrix(roles.down, layer, c.hidden_size, c.expert_size, out.experts[i].down, i);
     }
     return;
@@ -118,9 +128,11 @@ void collect_routed_experts(const LayerConfig& c, std::uint32_t layer, TaskColle
   }
   if (c.expert_tensors == ExpertTensors::stacked_gate_up) {
     collector.stacked(roles.gate, layer, c.hidden_size, gates_and_ups);
-  } else {
+  } else if (is_gated(c)) {
     collector.stacked(roles.gate, layer, c.hidden_size, gates);
     collector.stacked(roles.up, layer, c.hidden_size, ups);
+  } else {
+    collector.stacked(roles.up, layer, c.hidden_size, gates);
   }
   collector.stacked(roles.down, layer, c.expert_size, downs);
 }
@@ -148,7 +160,7 @@ void collect_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& c
   out.experts.resize(c.num_experts + (has_shared ? 1 : 0));
   collect_routed_experts(c, layer, collector, out);
   if (c.expert_bias) collect_expert_biases(c, layer, collector, out);
-  collector.vector_if(c.expert_choice_bias, TensorRole::choice_bias, layer, c.num_experts, out.choice_bias);
+  if (c.expert_choice_bias) collector.floats(TensorRole::choice_bias, layer, c.num_experts, out.choice_bias);
   if (!has_shared) return;
   ExpertWeights& shared = out.experts.back();
   const ExpertRoles roles = shared_expert_roles(c.expert_tensors);
@@ -156,14 +168,15 @@ void collect_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& c
     collector.stacked(TensorRole::shared_gate_up, layer, c.hidden_size,
                       std::array{StackedPart{c.shared_expert_size, &shared.gate}, StackedPart{c.shared_expert_size, &shared.up}});
   } else {
-    collector.matrix(roles.gate, layer, c.shared_expert_size, c.hidden_size, shared.gate);
-    collector.matrix(roles.up, layer, c.shared_expert_size, c.hidden_size, shared.up);
+    if (is_gated(c)) collector.matrix(roles.gate, layer, c.shared_expert_size, c.hidden_size, shared.gate);
+    collector.matrix(roles.up, layer, c.shared_expert_size, c.hidden_size, is_gated(c) ? shared.up : shared.gate);
   }
   collector.matrix(roles.down, layer, c.hidden_size, c.shared_expert_size, shared.down);
   if (c.weighs_shared_expert) collector.matrix(TensorRole::shared_weight, layer, 1, c.hidden_size, out.shared_weight);
 }
 
 void collect_feed_forward(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
+  if (!c.has_feed_forward) return;
   collector.vector_if(c.pre_norms, ffn_norm_role(c), layer, c.hidden_size, out.ffn_norm);
   collector.vector_if(c.post_norms, TensorRole::ffn_post_norm, layer, c.hidden_size, out.ffn_post_norm);
   if (c.num_experts > 0) return collect_experts(c, layer, collector, out);
@@ -172,8 +185,10 @@ void collect_feed_forward(const LayerConfig& c, std::uint32_t layer, TaskCollect
                       std::array{StackedPart{c.intermediate_size, &out.gate.matrix}, StackedPart{c.intermediate_size, &out.up.matrix}},
                       true);
   } else {
-    collector.linear(TensorRole::gate, TensorRole::gate_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.gate);
-    collector.linear(TensorRole::up, TensorRole::up_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.up);
+    if (is_gated(c))
+      collector.linear(TensorRole::gate, TensorRole::gate_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size, out.gate);
+    collector.linear(TensorRole::up, TensorRole::up_bias, c.mlp_bias, layer, c.intermediate_size, c.hidden_size,
+                     is_gated(c) ? out.up : out.gate);
   }
   collector.linear(TensorRole::down, TensorRole::down_bias, c.mlp_bias, layer, c.hidden_size, c.intermediate_size, out.down);
 }
@@ -236,6 +251,12 @@ void add_to_norms(float offset, DecoderWeights& weights) {
       add(*norm);
 }
 
+// A layer without a feed-forward part leaves what the one behind it is to find.
+void share_norms(const ModelConfig& config, DecoderWeights& weights) {
+  for (std::uint32_t i = 0; i + 1 < weights.layers.size(); ++i)
+    if (!config.layer(i).has_feed_forward) weights.layers[i].ffn_norm = weights.layers[i + 1].attn_norm;
+}
+
 // Sinks that are no numbers would spoil every answer.
 Result<void> check_sinks(const ModelFile& file, const DecoderWeights& weights) {
   for (std::uint32_t layer = 0; layer < weights.layers.size(); ++layer)
@@ -264,7 +285,7 @@ std::uint64_t DecoderWeights::bytes() const {
     for (const Linear* linear :
          {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down, &layer.state_input, &layer.state_output})
       sum += bytes_of(*linear);
-    sum += layer.router.bytes() + layer.shared_weight.bytes() + layer.state_rates.bytes();
+    sum += layer.router.bytes() + layer.shared_weight.bytes() + layer.state_rates.bytes() + layer.state_gate.bytes();
     count(layer.sinks, layer.router_bias, layer.choice_bias, layer.latent.q_a_norm, layer.latent.kv_a_norm);
     sum += layer.latent.q_a.bytes() + layer.latent.kv_a.bytes();
     for (const auto* heads : {&layer.latent.k_up, &layer.latent.v_up})
@@ -294,6 +315,7 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, voi
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   share_orders(weights);
   add_to_norms(file.config().norm_offset, weights);
+  share_norms(file.config(), weights);
   if (auto sound = check_sinks(file, weights); !sound) return std::unexpected(std::move(sound.error()));
   if (file.config().state.decay_as_log)
     for (LayerWeights& layer : weights.layers)

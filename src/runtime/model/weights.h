@@ -53,6 +53,7 @@ struct LayerWeights {
   std::vector<float> step_bias, state_decay, state_skip;  // [head]; what the step is multiplied with, below 0
   std::vector<float> state_norm;
   PackedMatrix state_rates;  // [2 * heads][hidden_size], of a gated delta rule
+  PackedMatrix state_gate;   // of one whose file has it apart, and state_input in the convolution's order; else no rows
 };
 
 struct DecoderWeights {

@@ -101,6 +101,34 @@ TEST(ExpertConfig, ExpertsAreThoseOfTransformers) {
   EXPECT_TRUE(qwen2->qkv_bias);
 }
 
+TEST(ExpertConfig, NewerMixturesAreThoseOfTransformers) {
+  const auto ernie =
+      from_json(json_of("ernie4_5_moe", R"(, "num_hidden_layers": 6, "moe_layer_interval": 2, "moe_layer_end_index": 4)")).value();
+  EXPECT_EQ(ernie.num_experts, 64U);
+  EXPECT_EQ(ernie.experts_per_token, 6U);
+  EXPECT_EQ(ernie.shared_expert_size, 2 * 1536U);
+  EXPECT_EQ(ernie.dense_layers, (std::vector<bool>{true, false, true, false, true, true}));
+  EXPECT_TRUE(ernie.expert_choice_bias && ernie.normalize_experts);
+  EXPECT_EQ(ernie.expert_scoring, ExpertScoring::softmax);
+  const auto hunyuan = from_json(json_of("hunyuan_v1_moe", R"(, "num_experts": [8, 8], "moe_topk": 2)")).value();
+  EXPECT_EQ(hunyuan.num_experts, 8U);
+  EXPECT_EQ(hunyuan.expert_size, 96U);
+  EXPECT_EQ(hunyuan.shared_expert_size, 96U);
+  EXPECT_EQ(from_json(json_of("hunyuan_v1_moe", R"(, "num_experts": [8, 9], "moe_topk": 2)")).error().field, "config.json: num_experts");
+  const auto lfm2 =
+      from_json(json_of("lfm2_moe", R"(, "num_hidden_layers": 4, "layer_types": ["conv", "full_attention", "conv", "conv"])")).value();
+  EXPECT_EQ(lfm2.num_experts, 32U);
+  EXPECT_EQ(lfm2.expert_scoring, ExpertScoring::sigmoid);
+  EXPECT_EQ(lfm2.dense_layers, (std::vector<bool>{true, true, false, false}));
+  EXPECT_EQ(lfm2.intermediate_size, 96U) << "said as it is";
+  EXPECT_FALSE(from_json(json_of("lfm2_moe", R"(, "use_expert_bias": false)")).value().expert_choice_bias);
+  const auto granite =
+      from_json(json_of("granitemoeshared", R"(, "shared_intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2)"))
+          .value();
+  EXPECT_EQ(granite.architecture, "granitemoe");
+  EXPECT_EQ(granite.shared_expert_size, 32U);
+}
+
 TEST(ExpertConfig, SomeLayersOfAMixtureAreDense) {
   const auto config = from_json(json_of(
       "qwen3_moe", std::string(kQwenExperts) + R"(, "num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [3, 99])"));

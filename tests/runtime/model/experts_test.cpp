@@ -106,6 +106,30 @@ TEST(Experts, GroupsAreChosenAsByTheNaiveModel) {
   }
 }
 
+// ERNIE 4.5: the softmax and a bias decide, the softmax alone weighs.
+TEST(Experts, SharesWithABiasAreChosenAsByTheNaiveModel) {
+  Random random(8);
+  for (int round = 0; round < 1000; ++round) {
+    std::vector<float> scores(2 + random.below(30)), bias(scores.size());
+    for (float& score : scores) score = static_cast<float>(random.unit() * 12.0 - 6.0);
+    for (float& value : bias) value = static_cast<float>(random.unit() - 0.5);
+    std::vector<double> shares(scores.begin(), scores.end());
+    for (double& share : shares) share = std::exp(share);
+    const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+    std::vector<std::uint32_t> order(scores.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::ranges::sort(order, std::greater{}, [&](std::uint32_t i) { return shares[i] / sum + double{bias[i]}; });
+    std::vector<ChosenExpert> chosen(1 + random.below(std::min<std::size_t>(scores.size(), 6)));
+    choose_experts(scores, {.normalize = true, .choice_bias = bias}, chosen);
+    double of_chosen = 0.0;
+    for (std::size_t i = 0; i < chosen.size(); ++i) of_chosen += shares[order[i]];
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      ASSERT_EQ(chosen[i].expert, order[i]) << "round " << round;
+      ASSERT_NEAR(chosen[i].weight, shares[order[i]] / of_chosen, 1e-5) << "round " << round;
+    }
+  }
+}
+
 // Older GGUF files keep what makes keys and what makes values of latents as one tensor.
 TEST(Latents, JoinedInTheFileOrPartedAreTheSame) {
   const tiny::TempFolder folder;

@@ -88,5 +88,10 @@ TEST(Logits, MatchTransformersOnLayersWithStates) {
   expect_logits_of(tiny::read_logit_record("state_"), tiny::state_logit_bounds());
 }
 
+// LFM2 with experts and Nemotron-H (tools/record_newer_logits.py).
+TEST(Logits, MatchTransformersOnNewerModels) {
+  expect_logits_of(tiny::read_logit_record("newer_"), tiny::newer_logit_bounds());
+}
+
 }  // namespace
 }  // namespace quire

@@ -23,10 +23,11 @@ namespace quire::tiny {
 template <class Add>
 void add_experts(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) {
   const std::uint64_t experts = c.num_experts, hidden = c.hidden_size, size = c.expert_size;
+  const bool is_gated = c.activation != GateActivation::relu2;
   const ExpertRoles roles = expert_roles(gguf ? ExpertTensors::stacked : c.expert_tensors);
   add(roles.router, layer, {experts, hidden});
   if (gguf) {
-    add(roles.gate, layer, {experts, size, hidden});
+    if (is_gated) add(roles.gate, layer, {experts, size, hidden});
     add(roles.up, layer, {experts, size, hidden});
     add(roles.down, layer, {experts, hidden, size});
   } else if (c.expert_tensors == ExpertTensors::turned) {
@@ -37,7 +38,7 @@ void add_experts(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) 
     add(roles.down, layer, {experts, hidden, size});
   } else {
     for (std::uint32_t i = 0; i < experts; ++i) {
-      add(roles.gate, layer, {size, hidden}, i);
+      if (is_gated) add(roles.gate, layer, {size, hidden}, i);
       add(roles.up, layer, {size, hidden}, i);
       add(roles.down, layer, {hidden, size}, i);
     }
@@ -48,7 +49,7 @@ void add_experts(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) 
   if (c.fused_shared_gate_up && !gguf) {
     add(TensorRole::shared_gate_up, layer, {2 * shared, hidden});
   } else {
-    add(shared_roles.gate, layer, {shared, hidden});
+    if (is_gated) add(shared_roles.gate, layer, {shared, hidden});
     add(shared_roles.up, layer, {shared, hidden});
   }
   add(shared_roles.down, layer, {hidden, shared});
@@ -132,7 +133,12 @@ void add_attention(const ModelConfig& c, bool gguf, std::uint32_t i, Tensors ten
 template <class Matrix, class Vector, class Conv>
 void add_state(const ModelConfig& c, bool gguf, std::uint32_t i, Matrix matrix, Vector vector, Conv conv) {
   const StateShape& state = c.state;
-  matrix(TensorRole::state_input, i, c.state_input_size(), c.hidden_size);
+  if (gguf && state.kind == StateKind::gated_delta) {
+    matrix(TensorRole::qkv, i, c.conv_channels(), c.hidden_size);
+    matrix(TensorRole::state_gate, i, c.state_output_size(), c.hidden_size);
+  } else {
+    matrix(TensorRole::state_input, i, c.state_input_size(), c.hidden_size);
+  }
   matrix(TensorRole::state_output, i, c.hidden_size, c.state_output_size());
   gguf ? conv({c.conv_channels(), state.conv_taps}) : conv({c.conv_channels(), 1, state.conv_taps});
   vector(state.input_bias, TensorRole::state_input_bias, i, {c.state_input_size()});
@@ -159,12 +165,13 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
   const bool has_blocks = !gguf && kind_of_experts == "MXFP4";
   const std::string_view kind = has_blocks ? "BF16" : kind_of_experts;
   const auto name_of = [&](TensorRole role, std::uint32_t layer, std::uint32_t expert) {
-    return gguf ? gguf_tensor_name(role, layer, c.tensor_names) : hf_tensor_name(role, layer, expert, c.tensor_names);
+    const std::uint32_t block = block_of(role, layer, c);
+    return gguf ? gguf_tensor_name(role, block, c.tensor_names) : hf_tensor_name(role, block, expert, c.tensor_names);
   };
   const auto tensor = [&](TensorRole role, std::uint32_t layer, std::vector<std::uint64_t> shape, std::uint32_t expert = 0) {
     if (has_blocks && (role == TensorRole::turned_gate_up || role == TensorRole::turned_down))
       return add_blocks(hf_tensor_name(role, layer), shape[0], shape[1], shape[2], out);
-    const GgmlType type = matrix_type(kind, gguf_tensor_name(role, layer, c.tensor_names));
+    const GgmlType type = matrix_type(kind, gguf_tensor_name(role, block_of(role, layer, c), c.tensor_names));
     out.push_back(make_tensor(name_of(role, layer, expert), type, std::move(shape)));
   };
   const auto matrix = [&](TensorRole role, std::uint32_t layer, std::uint64_t rows, std::uint64_t columns) {
@@ -179,7 +186,9 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
   if (!c.tied_embeddings) matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size);
   for (std::uint32_t i = 0; i < c.num_layers; ++i) {
     vector(c.pre_norms, TensorRole::attn_norm, i, {c.hidden_size});
-    vector(c.pre_norms, ffn_norm_role(c), i, {c.hidden_size});
+    const bool is_next = gguf && c.tensor_names == TensorNames::qwen3_next;
+    const bool has_feed_forward = c.layer(i).has_feed_forward;
+    vector(c.pre_norms && has_feed_forward, is_next ? TensorRole::attn_post_norm : ffn_norm_role(c), i, {c.hidden_size});
     vector(c.post_norms, TensorRole::attn_post_norm, i, {c.hidden_size});
     vector(c.post_norms, TensorRole::ffn_post_norm, i, {c.hidden_size});
     if (c.layer(i).memory != LayerMemory::attention)
@@ -188,21 +197,25 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
       });
     const bool attends = c.layer(i).memory != LayerMemory::state;
     if (attends) add_attention(c, gguf, i, tensor, matrix, vector);
+    if (!has_feed_forward) continue;
+    const bool is_gated = c.activation != GateActivation::relu2;
     if (c.layer(i).num_experts > 0) {
       add_experts(c, gguf, i, tensor);
       if (c.expert_bias)
         add_expert_biases(c, gguf, i, [&](TensorRole role, std::uint32_t layer, std::vector<std::uint64_t> shape) {
           vector(true, role, layer, std::move(shape));
         });
-      if (c.expert_choice_bias) out.push_back(make_tensor(name_of(TensorRole::choice_bias, i, 0), GgmlType::f32, {c.num_experts}));
+      std::vector<std::uint64_t> experts = {c.num_experts};
+      if (!gguf && c.tensor_names == TensorNames::ernie) experts.insert(experts.begin(), 1);
+      if (c.expert_choice_bias) out.push_back(make_tensor(name_of(TensorRole::choice_bias, i, 0), GgmlType::f32, std::move(experts)));
     } else if (c.fused_gate_up && !(gguf && c.tensor_names == TensorNames::granite_hybrid)) {
       matrix(TensorRole::gate_up, i, 2 * c.intermediate_size, c.hidden_size);
     } else {
-      matrix(TensorRole::gate, i, c.intermediate_size, c.hidden_size);
+      if (is_gated) matrix(TensorRole::gate, i, c.intermediate_size, c.hidden_size);
       matrix(TensorRole::up, i, c.intermediate_size, c.hidden_size);
     }
     if (c.layer(i).num_experts == 0) matrix(TensorRole::down, i, c.hidden_size, c.intermediate_size);
-    vector(c.mlp_bias, TensorRole::gate_bias, i, {c.intermediate_size});
+    vector(c.mlp_bias && is_gated, TensorRole::gate_bias, i, {c.intermediate_size});
     vector(c.mlp_bias, TensorRole::up_bias, i, {c.intermediate_size});
     vector(c.mlp_bias, TensorRole::down_bias, i, {c.hidden_size});
   }
@@ -286,7 +299,9 @@ class GgufHeader {
 
 // Of DeepSeek's files, and of others with its router.
 inline void add_router_keys(const ModelConfig& c, const std::string& prefix, GgufHeader& header) {
-  header.add(prefix + "leading_dense_block_count", static_cast<std::uint32_t>(std::ranges::count(c.dense_layers, true)));
+  const auto leading = std::ranges::find(c.dense_layers, false) - c.dense_layers.begin();
+  header.add(prefix + "leading_dense_block_count", static_cast<std::uint32_t>(leading));
+  if (std::ranges::count(c.dense_layers, true) > leading) header.add(prefix + "interleave_moe_layer_step", 2U);
   header.add(prefix + "expert_gating_func", c.expert_scoring == ExpertScoring::sigmoid ? 2U : 1U);
   header.add(prefix + "expert_weights_norm", c.normalize_experts);
   header.add(prefix + "expert_weights_scale", c.expert_scale);
@@ -305,6 +320,23 @@ inline void add_latent_keys(const ModelConfig& c, const std::string& prefix, Ggu
                static_cast<float>((std::sqrt(c.attention_scale / usual) - 1.0) / std::log(c.rope_factor)));
 }
 
+// Nemotron-H: lists with an entry for each block.
+inline void add_block_keys(const ModelConfig& c, const std::string& prefix, GgufHeader& header) {
+  std::uint32_t count = 0;
+  for (std::uint32_t i = 0; i < c.num_layers; ++i) {
+    count = std::max(count, c.look_back_blocks[i] + 1);
+    if (c.layer(i).has_feed_forward) count = std::max(count, c.feed_forward_blocks[i] + 1);
+  }
+  std::vector<std::uint32_t> heads(count, 0), widths(count, 0);
+  for (std::uint32_t i = 0; i < c.num_layers; ++i) {
+    if (c.layer_memories[i] == LayerMemory::attention) heads[c.look_back_blocks[i]] = c.num_kv_heads;
+    if (c.layer(i).has_feed_forward) widths[c.feed_forward_blocks[i]] = c.layer(i).num_experts > 0 ? c.expert_size : c.intermediate_size;
+  }
+  header.add(prefix + "block_count", count);
+  header.add(prefix + "attention.head_count_kv", heads);
+  header.add(prefix + "feed_forward_length", widths);
+}
+
 // latents_are_joined: as files that were made before kv_b was taken apart.
 inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = false) {
   GgufHeader header;
@@ -312,18 +344,28 @@ inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = fa
   if (architecture == "gpt_oss") architecture = "gpt-oss";
   if (architecture.starts_with("deepseek")) architecture = "deepseek2";
   if (architecture == "olmo3") architecture = "olmo2";
-  if (architecture != "seed_oss" && architecture != "ernie4_5") std::erase(architecture, '_');
+  if (architecture.starts_with("hunyuan")) architecture = architecture.ends_with("moe") ? "hunyuan-moe" : "hunyuan-dense";
+  if (architecture == "ernie4_5_moe") architecture = "ernie4_5-moe";
+  const bool has_own_blocks = !c.look_back_blocks.empty();
+  if (has_own_blocks) architecture = c.num_experts > 0 ? "nemotron_h_moe" : "nemotron_h";
+  if (architecture != "seed_oss" && !has_own_blocks && !architecture.starts_with("ernie4_5")) std::erase(architecture, '_');
   if (architecture == "granitemoehybrid" || architecture == "bamba") architecture = "granitehybrid";
   if (architecture == "falconh1") architecture = "falcon-h1";
   const std::string prefix = architecture + ".";
   header.add("general.architecture", architecture);
   header.add("general.name", "tiny " + c.architecture);
-  header.add(prefix + "block_count", c.num_layers);
+  if (!has_own_blocks) header.add(prefix + "block_count", c.num_layers);
   header.add(prefix + "context_length", c.context_length);
   header.add(prefix + "embedding_length", c.hidden_size);
-  header.add(prefix + "feed_forward_length", c.intermediate_size);
+  if (has_own_blocks)
+    add_block_keys(c, prefix, header);
+  else
+    header.add(prefix + "feed_forward_length", c.intermediate_size);
   header.add(prefix + "attention.head_count", c.num_heads);
-  if (std::ranges::find(c.layer_memories, LayerMemory::state) == c.layer_memories.end()) {
+  const bool is_delta = c.state.kind == StateKind::gated_delta;
+  if (has_own_blocks) {
+    // said by block
+  } else if (is_delta || std::ranges::find(c.layer_memories, LayerMemory::state) == c.layer_memories.end()) {
     header.add(prefix + "attention.head_count_kv", c.num_kv_heads);
   } else {
     std::vector<std::uint32_t> heads;
@@ -331,7 +373,7 @@ inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = fa
     header.add(prefix + "attention.head_count_kv", heads);
   }
   if (c.state.kind == StateKind::short_conv) header.add(prefix + "shortconv.l_cache", c.state.conv_taps);
-  if (c.state.kind == StateKind::mamba2) {
+  if (c.state.kind == StateKind::mamba2 || is_delta) {
     header.add(prefix + "ssm.conv_kernel", c.state.conv_taps);
     header.add(prefix + "ssm.inner_size", c.state_output_size());
     header.add(prefix + "ssm.state_size", c.state.size);
@@ -343,7 +385,7 @@ inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = fa
   header.add(prefix + "attention.key_length", latents_are_joined ? latent.key_dim + c.rotary_dim : c.head_dim);
   header.add(prefix + "attention.value_length", latents_are_joined ? latent.value_dim : latent.kv_rank > 0 ? latent.kv_rank : c.head_dim);
   if (c.latent.kv_rank > 0) add_latent_keys(c, prefix, header);
-  if (c.expert_tensors == ExpertTensors::apart_shared) add_router_keys(c, prefix, header);
+  if (c.expert_tensors == ExpertTensors::apart_shared || architecture == "lfm2moe") add_router_keys(c, prefix, header);
   header.add(prefix + "attention.layer_norm_rms_epsilon", c.norm_epsilon);
   header.add(prefix + "rope.freq_base", static_cast<float>(c.rope_theta));
   if (c.rope_scaling == RopeScaling::linear) {

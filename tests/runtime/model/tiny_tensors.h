@@ -51,8 +51,9 @@ inline std::uint16_t f16_bits(float value) {
 
 // Routers are floats in every file.
 inline bool is_routing(std::string_view name) {
-  for (const char* end : {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "mlp.gate.weight", "shared_expert_gate.weight",
-                          "block_sparse_moe.gate.weight", "router.layer.weight", "mlp.router.weight"})
+  for (const char* end :
+       {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "mlp.gate.weight", "shared_expert_gate.weight", "block_sparse_moe.gate.weight",
+        "router.layer.weight", "mlp.router.weight", "mlp.gate.wg.weight", "feed_forward.gate.weight", "mixer.gate.weight"})
     if (name.ends_with(end)) return true;
   return false;
 }

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "runtime/model/rig.h"
 #include "runtime/model/tiny_model.h"
 #include "runtime/worker/prompt_drive.h"
 
