@@ -99,6 +99,9 @@ struct EngineRequest {
   std::string adapter{};  // the name of one (EngineOptions::adapters, Engine::load_adapter); empty: the model alone
   // That adapter, where it was taken before (Engine::lease_adapter). Null: submit() does, which may read files.
   std::shared_ptr<const AdapterLease> adapter_lease{};
+  // What the encoder of a model that has one reads (ModelInfo::encoder); such a model takes no request without. It is kept until the
+  // request has ended.
+  std::shared_ptr<const EncoderInput> encoder_input{};
 };
 
 // Requests that go on from where an open one is. Their first output is what it has put out so far; all else they have from it. The child of

@@ -22,6 +22,9 @@ Result<void> validate_rows(const EngineRequest& request, std::uint32_t hidden_si
 // For a model whose layers have states: what would share one, or take it back.
 Result<void> validate_states(const EngineRequest& request);
 
+// What a model with an encoder reads besides the prompt, and no other does.
+Result<void> validate_encoder_input(const EngineRequest& request, const ModelInfo& model);
+
 // Of requests that are made at once.
 Result<void> validate_count(std::uint32_t n);
 

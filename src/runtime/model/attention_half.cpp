@@ -48,7 +48,7 @@ class PagedAttention final : public AttentionHalf {
     const AdaptedProducts adapted(pass, products, 0, pass.rows);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       adapted.add(begin, end);
-      pass.add_to_stream(weights_.attn_output.bias, weights_.attn_post_norm, &weights_.ffn_norm, begin, end);
+      pass.add_to_stream(weights_.attn_output.bias, weights_.attn_post_norm, &weights_.norm_behind_attention(), begin, end);
     });
   }
 

@@ -310,14 +310,16 @@ Result<ModelConfig> config_from_hf(const JsonRef& json) {
     return fail(ErrorCode::unsupported, "config.json: model_type", "\"gemma3\" takes images, which are not implemented",
                 "use a model of text alone (\"gemma3_text\") or a GGUF file");
   }
+  if (config.architecture == "whisper") return config_of_whisper(json);
   if (config.architecture == "gemma3_text") config.architecture = "gemma3";
   if (config.architecture == "kimi_k2") config.architecture = "deepseek_v3";
   const auto* known = std::ranges::find(kArchitectures, config.architecture, &Architecture::name);
   if (known == kArchitectures.end()) {
-    return fail(ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
-                "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, olmo3, seed_oss, "
-                "ernie4_5, gemma2 or gemma3_text, a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe, granitemoe, gpt_oss, "
-                "deepseek_v2, deepseek_v3, glm4_moe or dots1, or a hybrid of lfm2, granitemoehybrid, bamba, falcon_h1 or qwen3_next");
+    return fail(
+        ErrorCode::unsupported, "config.json: model_type", fmt::format("{} is not implemented", in_quotes(config.architecture)),
+        "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, olmo3, seed_oss, "
+        "ernie4_5, gemma2 or gemma3_text, a mixture of experts of mixtral, qwen2_moe, qwen3_moe, olmoe, granitemoe, gpt_oss, "
+        "deepseek_v2, deepseek_v3, glm4_moe or dots1, a hybrid of lfm2, granitemoehybrid, bamba, falcon_h1 or qwen3_next, or whisper");
   }
   read_shape(fields, *known, config);
   config.rope_theta = fields.get_or<double>("rope_theta", known->rope_theta);

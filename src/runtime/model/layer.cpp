@@ -18,6 +18,19 @@ std::unique_ptr<const AttentionHalf> make_look_back(const LayerConfig& layer, co
 
 }  // namespace
 
+PagedKvLayer kv_layer(const KvCache& cache, std::uint32_t layer) {
+  const KvLayerLayout& layout = cache.layout().layers[layer];
+  return {.keys = cache.keys(layer),
+          .values = cache.values(layer),
+          .dtype = cache.layout().dtype,
+          .block_size = cache.layout().groups[layout.group].kernel_block_size,
+          .num_kv_heads = layout.num_kv_heads,
+          .head_dim = layout.head_dim,
+          .block_stride = layout.block_stride,
+          .head_stride = layout.head_stride,
+          .token_stride = layout.token_stride};
+}
+
 void AttentionHalf::mix_into_stream(Pass& pass, const LayerCache& cache, const LayerWeights& weights,
                                     const std::vector<float>& bias) const {
   mix(pass, cache, pass.workspace.input);
@@ -31,8 +44,10 @@ std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& 
   for (std::uint32_t i = 0; i < config.num_layers; ++i) {
     const std::vector<float>* next_norm = i + 1 == config.num_layers ? nullptr : &weights.layers[i + 1].attn_norm;
     const LayerConfig layer = config.layer(i);
-    const auto make_half = layer.num_experts > 0 ? make_experts : make_feed_forward;
-    layers.push_back({make_look_back(layer, weights.layers[i]), make_half(layer, weights.layers[i], next_norm)});
+    const auto make_half = layer.num_experts > 0 ? make_experts : layer.gated_feed_forward ? make_feed_forward : make_plain_feed_forward;
+    layers.push_back({make_look_back(layer, weights.layers[i]),
+                      layer.cross_positions > 0 ? make_cross_attention(layer, weights.layers[i]) : nullptr,
+                      make_half(layer, weights.layers[i], next_norm)});
   }
   return layers;
 }

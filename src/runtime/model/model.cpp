@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/model/decoder.h"
+#include "runtime/model/encoder.h"
 #include "runtime/model/model_file.h"
 #include "runtime/model/weights.h"
 
@@ -14,6 +15,7 @@ namespace quire {
 struct Model::State {
   ModelInfo info;
   Decoder decoder;
+  std::unique_ptr<Encoder> encoder = {};  // null: the model has none; reads the decoder's weights
 };
 
 Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -28,7 +30,7 @@ std::uint64_t Model::weight_bytes() const {
 }
 
 std::uint64_t Model::workspace_bytes() const {
-  return state_->decoder.workspace().bytes();
+  return state_->decoder.workspace().bytes() + (state_->encoder == nullptr ? 0 : state_->encoder->workspace_bytes());
 }
 
 const char* Model::kernel_name() const {
@@ -37,6 +39,11 @@ const char* Model::kernel_name() const {
 
 void Model::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks) {
   state_->decoder.forward(input, cache, tables, output, hooks);
+}
+
+void Model::encode(std::span<const float> features, Slot slot, KvCache& cache, const BlockTables& tables) {
+  QUIRE_CHECK(state_->encoder != nullptr, "a model with an encoder");
+  state_->encoder->encode(features, slot, cache, tables);
 }
 
 void Model::read_logits(std::span<const std::uint32_t> rows, std::span<float> logits) {
@@ -61,7 +68,10 @@ class ModelLoader {
     const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs,  options.pool->num_threads(), positions,
                                  options.num_cache_groups,       options.max_lora_rank, weights->are_reordered()};
     Decoder decoder(file.config(), std::move(*weights), **kernels, options.activations, limits, *options.pool);
-    return std::unique_ptr<Model>(new Model(std::unique_ptr<Model::State>(new Model::State{std::move(info), std::move(decoder)})));
+    std::unique_ptr<Model::State> state(new Model::State{std::move(info), std::move(decoder)});
+    if (file.config().encoder.num_layers > 0)
+      state->encoder = std::make_unique<Encoder>(file.config(), state->decoder.weights(), **kernels, options.activations, *options.pool);
+    return std::unique_ptr<Model>(new Model(std::move(state)));
   }
 };
 

@@ -17,6 +17,7 @@
 #include "runtime/model/held_weights.h"
 #include "runtime/model/pooling_info.h"
 #include "runtime/model/quantised_tensors.h"
+#include "runtime/model/speech_info.h"
 
 namespace quire {
 namespace {
@@ -159,8 +160,10 @@ Result<ModelInfo> ModelFile::info() const {
                  .num_experts = config_.num_experts,
                  .experts_per_token = config_.experts_per_token,
                  .tokenizer = std::make_shared<const TokenizerSpec>(std::move(*spec)),
-                 .pooling = {}};
+                 .pooling = {},
+                 .encoder = {config_.encoder.num_positions, config_.encoder.num_features}};
   const auto* gguf = std::get_if<GgufFile>(&weights_);
+  if (info.has_encoder()) info.speech = speech_info(path_, config_.vocab_size);
   info.pooling = gguf != nullptr ? pooling_info(*gguf, path_) : pooling_info(path_);
   for (const TensorView& view : *views) info.num_parameters += view.rows * view.columns;
   describe_held(*views, scheme_, info);

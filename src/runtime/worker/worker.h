@@ -19,6 +19,7 @@
 #include "runtime/transport/transfer_runner.h"
 #include "runtime/worker/adapter_source.h"
 #include "runtime/worker/batch.h"
+#include "runtime/worker/encoder_source.h"
 #include "runtime/worker/pooler.h"
 #include "runtime/worker/prompt_scorer.h"
 #include "runtime/worker/step_task.h"
@@ -45,9 +46,11 @@ class LogitsObserver {
 // The model on this machine's processors.
 class Worker final : public WorkerBase, private StepParts, private PassHooks, private PooledRows {
  public:
-  // `model` was loaded with `pool`. `transport`, `observer` and `adapters` may be null; the last two must outlive the worker.
+  // `model` was loaded with `pool`. `transport`, `observer`, `adapters` and `encoder_inputs` may be null; the last three must outlive the
+  // worker.
   Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
-         std::shared_ptr<Transport> transport = nullptr, LogitsObserver* observer = nullptr, const AdapterSource* adapters = nullptr);
+         std::shared_ptr<Transport> transport = nullptr, LogitsObserver* observer = nullptr, const AdapterSource* adapters = nullptr,
+         const EncoderSource* encoder_inputs = nullptr);
   ~Worker() override;
 
   [[nodiscard]] WorkerCapabilities capabilities() const override;
@@ -63,6 +66,7 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   void forward(const StepPlan& plan) override;  // fills rows_
   void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) override;
   void update_batch(const StepPlan& plan);
+  void encode(const StepPlan& plan);
   void show_logits(std::span<const std::uint32_t> counts) const;
   void propose(StepResults& results);
   void before_attention(std::uint32_t layer) override { transfers_.before_attention(layer); }
@@ -87,6 +91,7 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   std::vector<SampleRow> rows_;
   LogitsObserver* observer_;
   const AdapterSource* adapters_;
+  const EncoderSource* encoder_inputs_;
   StepTask task_;  // last: it uses all the others
 };
 

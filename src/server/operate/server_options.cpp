@@ -54,28 +54,31 @@ Result<void> check_proxies(const std::vector<std::string>& proxies) {
 
 Result<void> ServerOptions::validate() const {
   // The upper bounds keep sums of what clients may send within what text and buffers are made for.
-  for (const auto& checked : {check_range("max_body_bytes", max_body_bytes, 1024, 256 * kMiB),
-                              check_range("max_body_bytes_in_flight", max_body_bytes_in_flight, 2 * max_body_bytes, 1024 * 1024 * kMiB),
-                              check_range("max_header_bytes", max_header_bytes, 1024, kMiB),
-                              check_range("max_header_fields", max_header_fields, 8, 10'000),
-                              check_range("max_connections", max_connections, 1, 1'000'000),
-                              check_range("max_choices", max_choices, 1, 65'536),
-                              check_range("max_parse_queue", max_parse_queue, 1, 65'536),
-                              check_range("max_echo_bytes", max_echo_bytes, 0, 1024 * kMiB),
-                              check_range("max_prompt_logprobs", max_prompt_logprobs, 0, 1024 * kMiB),
-                              check_range("max_hidden_numbers", max_hidden_numbers, 0, kMaxPooledNumbers),
-                              check_range("max_response_store_bytes", max_response_store_bytes, 0, 1024 * 1024 * kMiB),
-                              check_range("max_stream_buffer_bytes", max_stream_buffer_bytes, 1024, 1024 * kMiB),
-                              check_range("idle_timeout_ms", idle_timeout_ms, 1, kDayMs),
-                              check_range("header_timeout_ms", header_timeout_ms, 1, kDayMs),
-                              check_range("body_timeout_ms", body_timeout_ms, 1, kDayMs),
-                              check_range("write_timeout_ms", write_timeout_ms, 1, kDayMs),
-                              check_range("session_timeout_ms", session_timeout_ms, 1, kDayMs),
-                              check_range("drain_timeout_ms", drain_timeout_ms, 0, kDayMs),
-                              check_range("retry_after_s", retry_after_s, 0, 3600),
-                              check_hosts(allowed_hosts),
-                              check_origins(cors_allow_origins),
-                              check_proxies(trusted_proxies)}) {
+  for (const auto& checked :
+       {check_range("max_body_bytes", max_body_bytes, 1024, 256 * kMiB),
+        check_range("max_body_bytes_in_flight", max_body_bytes_in_flight, 2 * max_body_bytes, 1024 * 1024 * kMiB),
+        check_range("max_header_bytes", max_header_bytes, 1024, kMiB),
+        check_range("max_header_fields", max_header_fields, 8, 10'000),
+        check_range("max_connections", max_connections, 1, 1'000'000),
+        check_range("max_choices", max_choices, 1, 65'536),
+        check_range("max_parse_queue", max_parse_queue, 1, 65'536),
+        check_range("max_echo_bytes", max_echo_bytes, 0, 1024 * kMiB),
+        check_range("max_prompt_logprobs", max_prompt_logprobs, 0, 1024 * kMiB),
+        check_range("max_hidden_numbers", max_hidden_numbers, 0, kMaxPooledNumbers),
+        check_range("max_sound_seconds", max_sound_seconds, 1, 86'400),
+        check_range("max_sound_bytes_in_flight", max_sound_bytes_in_flight, max_sound_seconds * std::uint64_t{64'000}, 1024 * 1024 * kMiB),
+        check_range("max_response_store_bytes", max_response_store_bytes, 0, 1024 * 1024 * kMiB),
+        check_range("max_stream_buffer_bytes", max_stream_buffer_bytes, 1024, 1024 * kMiB),
+        check_range("idle_timeout_ms", idle_timeout_ms, 1, kDayMs),
+        check_range("header_timeout_ms", header_timeout_ms, 1, kDayMs),
+        check_range("body_timeout_ms", body_timeout_ms, 1, kDayMs),
+        check_range("write_timeout_ms", write_timeout_ms, 1, kDayMs),
+        check_range("session_timeout_ms", session_timeout_ms, 1, kDayMs),
+        check_range("drain_timeout_ms", drain_timeout_ms, 0, kDayMs),
+        check_range("retry_after_s", retry_after_s, 0, 3600),
+        check_hosts(allowed_hosts),
+        check_origins(cors_allow_origins),
+        check_proxies(trusted_proxies)}) {
     if (!checked) return checked;
   }
   if (!otlp_traces_endpoint.empty())
