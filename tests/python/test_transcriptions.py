@@ -71,7 +71,11 @@ def write_model(folder):
     (folder / "generation_config.json").write_text(json.dumps(dict(is_multilingual=True, suppress_tokens=[65], begin_suppress_tokens=[220, 256])))
     added = [dict(id=256 + i, content=mark, single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
              for i, mark in enumerate(MARKS)]
-    tokenizer = dict(version="1.0", truncation=None, padding=None, added_tokens=added, normalizer=None, post_processor=None,
+    template = [dict(SpecialToken=dict(id=MARKS[1], type_id=0)), dict(SpecialToken=dict(id=MARKS[7], type_id=0)),
+                dict(Sequence=dict(id="A", type_id=0)), dict(SpecialToken=dict(id=MARKS[0], type_id=0))]
+    framed = dict(type="TemplateProcessing", single=template, pair=[],
+                  special_tokens={MARKS[i]: dict(id=MARKS[i], ids=[256 + i], tokens=[MARKS[i]]) for i in (0, 1, 7)})
+    tokenizer = dict(version="1.0", truncation=None, padding=None, added_tokens=added, normalizer=None, post_processor=framed,
                      pre_tokenizer=dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True),
                      decoder=dict(type="ByteLevel", add_prefix_space=True, trim_offsets=True, use_regex=True),
                      model=dict(type="BPE", dropout=None, unk_token=None, continuing_subword_prefix=None, end_of_word_suffix=None,
