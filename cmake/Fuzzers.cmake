@@ -24,6 +24,8 @@ quire_fuzzer(tier_table tier)
 quire_fuzzer(remote remote)
 quire_fuzzer(peer remote)
 quire_fuzzer(workload lab)
+quire_fuzzer(sound sound)
+quire_fuzzer(form server)
 
 # The core's events in a build without libFuzzer: a short run is a test, --events 1000000000 the long one.
 if(QUIRE_BUILD_TESTS)

@@ -5,6 +5,10 @@ quire_room(format format DEPS base LIBS Boost::json)
 quire_room(media media DEPS base LIBS ${QUIRE_PICTURE_LIBS} EXCLUDE ${QUIRE_PICTURE_UNUSED})
 quire_room(text text DEPS base LIBS ${ONIGURUMA_LIBRARY} ${UTF8PROC_LIBRARY} Boost::json)
 quire_room(log log DEPS base text LIBS spdlog::spdlog NO_PCH)
+quire_room(sound sound DEPS base LIBS ${QUIRE_SNDFILE_LIBS} EXCLUDE ${QUIRE_SNDFILE_UNUSED})
+if(TARGET sound_test AND QUIRE_SNDFILE_LIBS)
+  target_compile_definitions(sound_test PRIVATE QUIRE_SOUND_TESTS=1)
+endif()
 
 quire_room(core_kv_hash core/kv/hash PART DEPS base)
 quire_room(core_kv core/kv DEPS base core_kv_hash)
@@ -49,13 +53,14 @@ quire_room(lab lab DEPS base core_connect core_journal LINKS core_schedule core_
 quire_room(server_http server/http PART DEPS base text LINKS log LIBS Boost::url NO_PCH)
 quire_room(server_request server/request PART DEPS base media text server_http LINKS engine LIBS Boost::json NO_PCH)
 quire_room(server_answers server/answers PART DEPS base text server_http server_request LINKS engine NO_PCH)
-quire_room(server_api server/api PART DEPS base server_http server_request server_answers LINKS log NO_PCH EXCLUDE openai responses anthropic pooling)
+quire_room(server_api server/api PART DEPS base server_http server_request server_answers LINKS log NO_PCH EXCLUDE openai responses anthropic pooling audio)
 quire_room(server_openai server/api/openai PART DEPS base text server_http server_request server_answers server_api NO_PCH)
 quire_room(server_responses server/api/responses PART DEPS base text server_http server_request server_answers server_api NO_PCH)
 quire_room(server_anthropic server/api/anthropic PART DEPS base text server_http server_request server_answers server_api NO_PCH)
 quire_room(server_pooling server/api/pooling PART DEPS base server_http server_request server_answers server_api NO_PCH)
+quire_room(server_audio server/api/audio PART DEPS base text sound server_http server_request server_answers server_api NO_PCH)
 quire_room(server_operate server/operate PART DEPS base text server_http server_request server_api LINKS engine NO_PCH)
-quire_room(server server DEPS base text server_http server_request server_api server_openai server_responses server_anthropic server_pooling server_operate
+quire_room(server server DEPS base text server_http server_request server_api server_openai server_responses server_anthropic server_pooling server_audio server_operate
            LINKS engine log NO_PCH)
 # The chat page becomes part of the binary.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/server/operate/chat_page.html)

@@ -108,6 +108,9 @@ struct EngineRequest {
   // Of a model that sees (ModelInfo::pictures): what stands behind tokens of the prompt, in their order. Not with a beam search or a
   // session. Their encoder runs beside the steps of others before the request is planned.
   std::vector<PromptPicture> pictures{};
+  // What the encoder of a model that has one reads (ModelInfo::encoder); such a model takes no request without. It is kept until the
+  // request has ended.
+  std::shared_ptr<const EncoderInput> encoder_input{};
 };
 
 // Requests that go on from where an open one is. Their first output is what it has put out so far; all else they have from it. The child of

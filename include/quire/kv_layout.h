@@ -51,6 +51,8 @@ struct KvGroupLayout {
     const auto* state = std::get_if<MambaSpec>(&spec);
     return state == nullptr ? 0 : state->num_speculative_blocks;
   }
+  // Keys and values are of what an encoder has made of the request's input, not of its tokens.
+  [[nodiscard]] bool keeps_encoder_output() const { return std::holds_alternative<CrossAttentionSpec>(spec); }
 };
 
 // Made once, before the tensors are; never changed. Whoever keeps a pointer to it (KvPages) must not outlive the engine that owns it.
@@ -58,7 +60,8 @@ struct KvLayout {
   std::uint32_t num_blocks = 0;  // with the null block
   KvDtype dtype = KvDtype::bf16;
   std::vector<KvGroupLayout> groups;
-  std::vector<KvLayerLayout> layers;      // by layer of the model; behind them, by layer, the states of those that have both
+  std::vector<KvLayerLayout>
+      layers;  // by layer of the model; behind them, by layer, the states of those that have both, or what an encoder made
   std::vector<std::uint64_t> page_bytes;  // of one block, by tensor
 
   [[nodiscard]] std::uint32_t element_bytes() const { return dtype == KvDtype::bf16 ? 2 : 4; }

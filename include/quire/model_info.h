@@ -57,6 +57,20 @@ struct HeldMatrices {
 // What a layer knows of earlier tokens: their keys and values, a state that each token changes, or both side by side.
 enum class LayerMemory : std::uint8_t { attention, state, both };
 
+// Of a model of two halves: what its encoder reads, and how much of it the decoder attends to.
+struct EncoderInfo {
+  std::uint32_t num_positions = 0;  // that come out; 0: the model has none
+  std::uint32_t num_features = 0;   // of each of 2 * num_positions places of an input (of a sound, bands)
+};
+
+// How a model that writes down sounds wants its answers drawn (generation_config.json).
+struct SpeechInfo {
+  std::vector<TokenId> suppressed{};  // are never drawn
+  std::vector<TokenId> not_first{};   // no answer begins with one
+  std::uint32_t max_first_time = 50;  // steps of 0.02 s
+  std::optional<bool> is_multilingual{};
+};
+
 struct ModelInfo {
   std::string name;
   std::string architecture;  // "llama", "qwen2", "qwen3", ...
@@ -85,7 +99,10 @@ struct ModelInfo {
   std::shared_ptr<const TokenizerSpec> tokenizer = std::make_shared<TokenizerSpec>();  // never null; every copy of this shares it
   PoolingInfo pooling{};
   PictureInfo pictures{};
+  EncoderInfo encoder{};
+  SpeechInfo speech{};  // of one with an encoder
 
+  [[nodiscard]] bool has_encoder() const { return encoder.num_positions > 0; }
   [[nodiscard]] bool has_states() const { return !state_shapes.empty(); }
 };
 

@@ -57,6 +57,11 @@ class PlaceholderRange {
   std::vector<std::uint32_t> embeds_cumsum_;  // embeddings in positions [0, i]; empty: every position has one
 };
 
+// What an encoder reads: rows of ModelInfo::encoder.num_features numbers, two for each of its positions.
+struct EncoderInput {
+  std::vector<float> features;
+};
+
 struct MultimodalFeature {
   std::string identifier;  // names the content: equal identifiers share encoder outputs and blocks
   PlaceholderRange position;

@@ -25,6 +25,20 @@ struct RepetitionDetection {
 
 // What a worker holds of a request's pictures.
 struct PromptPictures;
+// Of a model that writes times beside its text, as Whisper does: tokens from first_time on are times, each a step later than the one before
+// it. A text begins and ends with one, times do not fall, and what is likelier to be a time than any one word is a time (openai-whisper's
+// ApplyTimestampRules). Off where first_time is 0.
+struct TimestampRules {
+  TokenId first_time = 0;
+  TokenId end = 0;                   // below first_time: ends the answer, and is as little a word as a time is
+  std::uint32_t max_first = 0;       // steps that the first time may be late, at most
+  bool has_times = true;             // else none is drawn
+  std::vector<TokenId> not_first{};  // tokens that no text begins with
+  // Before the text: the i-th output is the likeliest of the i-th of these, none of which is empty.
+  std::vector<std::vector<TokenId>> begins{};
+
+  friend bool operator==(const TimestampRules&, const TimestampRules&) = default;
+};
 
 struct QUIRE_API SamplingParams {
   float temperature = 1.0F;         // 0 is greedy; [0, 2]
@@ -51,6 +65,7 @@ struct QUIRE_API SamplingParams {
   bool ignore_eos = false;
   std::vector<TokenId> allowed_token_ids{};       // no others are drawn; empty: all
   std::vector<std::vector<TokenId>> bad_words{};  // behind all but the last token of one, as outputs, the last is not drawn; none is empty
+  TimestampRules timestamps{};
   RepetitionDetection repetition{};  // 0 <= min_pattern_tokens <= max_pattern_tokens <= 256; min_count 2 to 1024 where it is on
   PoolingParams pooling{};           // of a request that draws no tokens (EngineRequest::pooling)
   std::shared_ptr<const PromptPictures> pictures{};  // the engine's own: of EngineRequest::pictures

@@ -51,6 +51,8 @@ struct QUIRE_API ServerOptions {
   std::uint64_t max_routed_experts = std::uint64_t{32} << 20;
   // Of the rows of all tokens that a call asks for (/pooling): they wait in memory for the last one, and are written at once.
   std::uint64_t max_hidden_numbers = std::uint64_t{4} << 20;
+  std::uint32_t max_sound_seconds = 1800;                              // of one recording
+  std::uint64_t max_sound_bytes_in_flight = std::uint64_t{512} << 20;  // of all recordings that are heard, decoded: 64,000 bytes a second
   // Answers of /v1/responses that are kept for `previous_response_id`, with their conversations and tokens; 0: none are.
   std::uint64_t max_response_store_bytes = std::uint64_t{64} << 20;
   std::uint64_t max_stream_buffer_bytes = 256 << 10;  // text a client has not read yet; beyond it its request is aborted

@@ -205,6 +205,10 @@ void add_server_flags(CLI::App& app, ServerOptions& server) {
   app.add_option("--trusted-proxy", server.trusted_proxies,
                  "IP address of a proxy whose Forwarded or X-Forwarded-For header says who is on this machine; repeatable (default: none)");
   app.add_option("--max-body-bytes", server.max_body_bytes, "Largest request body")->capture_default_str();
+  app.add_option("--max-sound-seconds", server.max_sound_seconds, "Longest recording that is transcribed")->capture_default_str();
+  app.add_option("--max-sound-bytes-in-flight", server.max_sound_bytes_in_flight,
+                 "Memory for all recordings that are heard, 64000 bytes a second")
+      ->capture_default_str();
   app.add_option("--max-body-bytes-in-flight", server.max_body_bytes_in_flight,
                  "Bodies of all connections together, until they are parsed; beyond it clients are told to come again (503)")
       ->capture_default_str();

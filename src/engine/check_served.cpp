@@ -54,6 +54,9 @@ Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, con
     return fail(ErrorCode::unsupported, "encoder_connector", "the worker runs no encoder", "leave it out");
   if (seams.connector == nullptr) return {};
   if (!worker.transfers) return fail(ErrorCode::unsupported, "transport", "the worker was made without it");
+  if (config.encoder.is_encoder_decoder)
+    return fail(ErrorCode::unsupported, "connector", "what the model's encoder has made is neither stored nor loaded",
+                "do without a tier or connector");
   if (config.kv.has_mamba_layers() && !seams.connector->supports_states())
     return fail(ErrorCode::unsupported, "connector",
                 "layers of the model have states, and one of the connectors knows none (supports_states)",

@@ -76,8 +76,8 @@ FollowedReuse follow_reuse(const EngineOptions& options, const CoreConfig& confi
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
-                                            const EngineSeams& seams, KvTiers tiers, std::shared_ptr<KvSwap> swap,
-                                            EngineAdapters adapters) {
+                                            const EngineSeams& seams, KvTiers tiers, std::shared_ptr<KvSwap> swap, EngineAdapters adapters,
+                                            std::shared_ptr<LiveEncoderInputs> encoder_inputs) {
   const SchedulerOptions& scheduler = options.scheduler;
   StepLoop::Options loop{.eos_ids = model.tokenizer->eog,
                          .seed = options.seed,
@@ -99,6 +99,8 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const 
   if (auto served = check_seams(seams, config, worker->capabilities()); !served) return std::unexpected(served.error());
   loop.seams = seams;
   loop.adapters = std::move(adapters.live);
+  loop.encoder_inputs = std::move(encoder_inputs);
+  loop.num_encoder_positions = model.encoder.num_positions;
   if (loop.seams.clock == nullptr) loop.seams.clock = std::make_shared<SteadyClock>();
   for (const std::shared_ptr<KvTier>& tier : tiers)
     if (tier->role() != KvRole::none) loop.transfer_answer = [tier](RequestId request) { return tier->take_answer(request); };
@@ -168,6 +170,7 @@ Result<void> EngineImpl::check(EngineRequest& request) const {
   if (auto valid = validate_rows(request, model_.hidden_size); !valid) return valid;
   if (auto valid = validate_pictures(request, model_.pictures); !valid) return valid;
   request.sampling.pictures.reset();
+  if (auto valid = validate_encoder_input(request, model_); !valid) return valid;
   return check_served(request, capabilities_);
 }
 
@@ -198,6 +201,8 @@ Result<RequestId> EngineImpl::submit_checked(EngineRequest request, OutputSink& 
 
 Result<RequestId> EngineImpl::fork(RequestId parent, const EngineFork& fork, OutputSink& sink) {
   if (auto valid = validate_count(fork.n); !valid) return std::unexpected(valid.error());
+  if (model_.has_encoder())
+    return fail(ErrorCode::unsupported, "parent", "what its encoder has made cannot be shared", "send a request with the same input");
   return inbox_.fork({.parent = parent, .options = fork, .sink = &sink, .arrival_s = clock_->now_s()});
 }
 

@@ -30,11 +30,11 @@ struct EngineAdapters {
 
 // `options` are resolved (resolve_options.h) and are those the worker was built for, which has the transport of `seams` already. `tiers`
 // are what is behind the connector and the transport of `seams`, the nearest first; `swap` is what the worker's transport
-// moves preempted requests to; `adapters` hold what the worker finds by lora_id. Starts the engine thread. Errors: a trace that cannot be
-// written, what the worker cannot carry out.
+// moves preempted requests to; `adapters` hold what the worker finds by lora_id, `encoder_inputs` what its encoder reads. Starts the engine
+// thread. Errors: a trace that cannot be written, what the worker cannot carry out.
 Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
                                             const EngineSeams& seams = {}, KvTiers tiers = {}, std::shared_ptr<KvSwap> swap = nullptr,
-                                            EngineAdapters adapters = {});
+                                            EngineAdapters adapters = {}, std::shared_ptr<LiveEncoderInputs> encoder_inputs = nullptr);
 
 class EngineImpl final : public Engine {
  public:

@@ -108,7 +108,8 @@ MambaSpec state_spec(const ModelInfo& model, const EngineOptions& options, const
 
 LayerSpecs layer_specs(const ModelInfo& model, const EngineOptions& options, const Blocks& blocks) {
   LayerSpecs layers;
-  std::uint32_t num_names = model.num_layers;  // the states of layers that have both come behind them
+  // The states of layers that have both come behind them, or what an encoder has made for each.
+  std::uint32_t num_names = model.num_layers;
   for (std::uint32_t i = 0; i < model.num_layers; ++i) {
     const LayerMemory memory = model.layer_memories.empty() ? LayerMemory::attention : model.layer_memories[i];
     if (memory != LayerMemory::attention)
@@ -124,6 +125,9 @@ LayerSpecs layer_specs(const ModelInfo& model, const EngineOptions& options, con
     }
     layers.push_back({std::to_string(i), std::move(spec)});
   }
+  if (model.has_encoder())
+    for (std::uint32_t i = 0; i < model.num_layers; ++i)
+      layers.push_back({std::to_string(num_names++), shape_of<CrossAttentionSpec>(model, options.cache, blocks)});
   return layers;
 }
 
@@ -176,6 +180,7 @@ Result<KvPlan> plan_kv(const ModelInfo& model, const EngineOptions& options) {
                             {.max_model_len = as_long_as_fits ? model.context_length : options.scheduler.max_model_len,
                              .auto_fit_max_model_len = as_long_as_fits,
                              .max_num_batched_tokens = options.scheduler.max_num_batched_tokens,
+                             .max_num_encoder_input_tokens = model.encoder.num_positions,
                              .mamba_cache_mode = blocks->states,
                              .num_blocks_override = *count});
   if (!plan) return std::unexpected(std::move(plan.error()));

@@ -31,6 +31,7 @@ constexpr std::uint32_t kMaxLookup = 1024;
 constexpr std::uint32_t kMaxEventBatches = 10'000'000;
 constexpr std::uint32_t kMaxExplained = 1'000'000;
 constexpr std::uint32_t kMaxCurveBlocks = 1'000'000;
+constexpr std::uint32_t kMaxCachedInputs = 1024;
 constexpr std::uint32_t kMaxLoras = 1024;
 constexpr std::uint32_t kMaxCpuLoras = 65536;
 constexpr std::uint32_t kDefaultCpuLoras = 4;
@@ -121,6 +122,19 @@ Result<void> resolve_kv_cache_bytes(CacheOptions& cache, std::uint64_t swap_byte
   return {};
 }
 
+// What knows blocks by the tokens alone, and what would have to share or move what an encoder has made.
+Result<void> check_encoder(const EngineOptions& options, const ModelInfo& model) {
+  if (!model.has_encoder()) return {};
+  const auto refuse = [&](const char* field) {
+    return fail(ErrorCode::unsupported, field, fmt::format("is not implemented with an encoder, which {} has", model.name), "leave it out");
+  };
+  if (options.speculation.num_speculative_tokens > 0) return refuse("num_speculative_tokens");
+  if (options.adapters.is_on()) return refuse("max_loras");
+  if (options.kv_swap.is_on()) return refuse("kv_swap");
+  if (options.kv_events.is_on()) return refuse("enable_kv_cache_events");
+  return {};
+}
+
 Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
   std::uint32_t& max_model_len = options.scheduler.max_model_len;
   if (max_model_len > model.context_length) {
@@ -151,6 +165,9 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
 
 Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, const Machine& machine) {
   if (auto valid = check_ranges(options); !valid) return std::unexpected(valid.error());
+  if (auto valid = check_encoder(options, model); !valid) return std::unexpected(valid.error());
+  // Keys and values of equal tokens differ with what the encoder has made; as in vLLM nothing is shared.
+  if (model.has_encoder()) options.cache.enable_prefix_caching = false;
   if (options.num_threads == 0) options.num_threads = std::clamp<std::uint32_t>(machine.num_cores, 1, kMaxThreads);
   if (AdapterOptions& adapters = options.adapters; adapters.max_cpu_loras == 0) {
     const auto num_modules = static_cast<std::uint32_t>(std::min<std::size_t>(adapters.modules.size(), kMaxCpuLoras));
@@ -203,6 +220,11 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   if (model.pictures.any())
     config.encoder.max_encoder_tokens = config.encoder.encoder_cache_size =
         std::max(options.scheduler.max_num_batched_tokens, model.pictures.max_tokens());
+  // One input per step. Their outputs go to the KV cache in the same step, so that nothing else bounds them.
+  if (model.has_encoder())
+    config.encoder = {.max_encoder_tokens = model.encoder.num_positions,
+                      .encoder_cache_size = model.encoder.num_positions * std::min(options.scheduler.max_num_seqs, kMaxCachedInputs),
+                      .is_encoder_decoder = true};
   config.block_size = plan->block_size;
   config.mamba_align = plan->states == MambaCacheMode::align;
   config.cache_block_size = config.mamba_align ? plan->block_size : 0;

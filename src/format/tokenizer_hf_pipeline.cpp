@@ -206,6 +206,8 @@ Result<void> read_template(const JsonRef& stage, TokenizerSpec& spec) {
     }
     const auto name = token->get<std::string_view>("id");
     if (!name) return std::unexpected(name.error());
+    // Of Whisper: how a transcript begins depends on what is wanted of it, and who asks for one says that.
+    if (*name == "<|startoftranscript|>") return {};
     const auto id = id_of(stage, *name);
     if (!id) return std::unexpected(id.error());
     if (*id < 0 || static_cast<std::size_t>(*id) >= spec.tokens.size())

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/api/anthropic/messages_routes.h"
+#include "server/api/audio/audio_routes.h"
 #include "server/api/openai/openai_routes.h"
 #include "server/api/pooling/pooling_routes.h"
 #include "server/api/responses/responses_routes.h"
@@ -18,7 +19,7 @@
 namespace quire {
 
 std::span<const MakeRoutes> Router::all_apis() {
-  static constexpr MakeRoutes kApis[] = {operate_routes, openai_routes, messages_routes, responses_routes, pooling_routes};
+  static constexpr MakeRoutes kApis[] = {operate_routes, openai_routes, messages_routes, responses_routes, pooling_routes, audio_routes};
   return kApis;
 }
 
@@ -55,9 +56,9 @@ std::string Router::next_request_id() {
 }
 
 std::optional<HttpResponse> Router::answer_early(const HttpRequest& request) const {
-  if (auto answer = guard_request(request, *options_)) return answer;
   std::string allowed;
   const Route* route = find_route(request.path(), request.method, allowed);
+  if (auto answer = guard_request(request, *options_, route != nullptr && route->takes_form)) return answer;
   if (route != nullptr && route->access == Access::open) return std::nullopt;
   const auto tenant = serving_.keys().tenant_of(request.authorization);
   if (!tenant) return error_response(401, tenant.error());

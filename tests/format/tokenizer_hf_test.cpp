@@ -134,6 +134,18 @@ TEST(HfTokenizer, ThePostProcessorAddsBosAndEos) {
   EXPECT_EQ(spec->eos, 4);
 }
 
+// What stands around a text there is of one kind of transcript only.
+TEST(HfTokenizer, WhatBeginsATranscriptIsLeftToWhoWritesOne) {
+  Json json;
+  json.post_processor = R"({"type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<|startoftranscript|>"}}, {"SpecialToken": {"id": "<|notimestamps|>"}}, {"Sequence": {"id": "A"}},
+               {"SpecialToken": {"id": "<|endoftext|>"}}],
+    "special_tokens": {"<|startoftranscript|>": {"ids": [3]}, "<|notimestamps|>": {"ids": [4]}, "<|endoftext|>": {"ids": [3]}}})";
+  const auto spec = read(json);
+  ASSERT_TRUE(spec) << spec.error().to_string();
+  EXPECT_FALSE(spec->add_bos || spec->add_eos);
+}
+
 TEST(HfTokenizer, AddedTokensKeepTheirFlagsAndHolesAreUnused) {
   Json json;
   json.added = R"([{"id": 7, "content": "<x>", "special": false, "lstrip": true, "rstrip": true, "single_word": true, "normalized": true},

@@ -28,9 +28,18 @@ def running(*flags):
 
 
 @contextlib.contextmanager
-def started(*flags):
+def serving(model, *flags):
+    """The same with another model."""
+    with started(*flags, model=str(model)) as (url, process):
+        yield url
+        process.terminate()
+        assert process.wait(60) == 0, "SIGTERM must drain and end with status 0"
+
+
+@contextlib.contextmanager
+def started(*flags, model=None):
     """The base URL and the process, which may be killed."""
-    binary, model = os.environ.get("QUIRE_BINARY"), os.environ.get("QUIRE_TEST_MODEL")
+    binary, model = os.environ.get("QUIRE_BINARY"), model or os.environ.get("QUIRE_TEST_MODEL")
     if not binary or not model:
         pytest.skip("QUIRE_BINARY and QUIRE_TEST_MODEL are not set: ./dev test sets them")
     port = free_port()

@@ -106,12 +106,16 @@ class FakeEngine final : public Engine {
   // Every pooling request from now on is answered at once.
   using Pool = std::function<std::vector<float>(const EngineRequest&)>;
   void pool_with(Pool pool) { pool_ = std::move(pool); }
+  // Every other request from now on is answered at once with these tokens, and ends.
+  using Speak = std::function<std::vector<TokenId>(const EngineRequest&)>;
+  void speak_with(Speak speak) { speak_ = std::move(speak); }
   void end_pooled(RequestId id, std::vector<float> pooled) {
     RequestOutput output = last_output_of(id, {}, FinishReason::stop);
     output.pooled = std::move(pooled);
     deliver(std::move(output));
   }
   // Before the server starts.
+  void set_model(ModelInfo info) { info_ = std::move(info); }
   void set_pooling(PoolingInfo pooling) { info_.pooling = std::move(pooling); }
   void set_experts(std::uint32_t num_layers, std::uint32_t per_token, std::uint32_t num_experts) {
     info_.num_layers = num_layers;
@@ -137,6 +141,10 @@ class FakeEngine final : public Engine {
       submitted_.push_back({RequestId{submitted_.size()}, request, &sink, {}});
       if (i > 0 && request.sampling.seed) *submitted_.back().request.sampling.seed += i;
       if (answer_) play_answer(submitted_.back());
+      if (speak_ && !request.pooling) {
+        std::vector<RequestOutput> outputs = {last_output_of(submitted_.back().id, speak_(request), FinishReason::stop)};
+        sink.deliver(std::move(outputs));
+      }
       if (pool_ && request.pooling) {
         std::vector<RequestOutput> outputs = {last_output_of(submitted_.back().id, {}, FinishReason::stop)};
         outputs[0].pooled = pool_(request);
@@ -437,6 +445,7 @@ class FakeEngine final : public Engine {
   EngineOptions options_;
   EngineStats stats_;
   std::optional<std::string> answer_;
+  Speak speak_;
   Pool pool_;
   std::optional<Error> refusal_;
   std::string exception_;

@@ -47,6 +47,8 @@ inline KvCacheConfig kv_config_of(const ModelInfo& model, const LayoutOptions& o
     if (memory != LayerMemory::state) add(spec, layer);
     if (memory != LayerMemory::attention) add(state, memory == LayerMemory::both ? num_names++ : layer);
   }
+  if (model.has_encoder())
+    for (std::uint32_t layer = 0; layer < model.num_layers; ++layer) add(CrossAttentionSpec{shape}, num_names++);
   for (KvCacheTensor& tensor : config.tensors) tensor.size = page * options.num_blocks;
   return config;
 }

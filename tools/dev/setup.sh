@@ -5,7 +5,7 @@ readonly VENV="$CACHE/venv"
 # Debian 12 packages, by what needs them.
 readonly APT_BUILD="clang-19 lld-19 cmake ninja-build ccache libboost1.81-dev libboost-json1.81-dev libboost-url1.81-dev libfmt-dev libssl-dev
   libcli11-dev libonig-dev libutf8proc-dev libxxhash-dev liburing-dev libspdlog-dev zlib1g-dev libzmq3-dev cppzmq-dev libhiredis-dev
-  libpng-dev libturbojpeg0-dev libwebp-dev libgif-dev python3 python3-venv"
+  libpng-dev libturbojpeg0-dev libwebp-dev libgif-dev libsndfile1-dev libsoxr-dev python3 python3-venv"
 # redis-tools has the program of redis-server, and starts no service
 readonly APT_TEST="libgtest-dev curl redis-tools"
 readonly APT_SANITIZE="libclang-rt-19-dev llvm-19"

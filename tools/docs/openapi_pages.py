@@ -6,6 +6,7 @@ ROOT = "reference/http/"
 TAGS = {
     "generation": ("Answers", "Chats, completions, and the APIs of OpenAI and Anthropic around them."),
     "pooling": ("Vectors", "Embeddings, scores, reranking, the rows of all tokens ([more](../../embeddings.md))."),
+    "sound": ("Sound", "What is said in recordings ([more](../../sound.md))."),
     "tokens": ("Tokens", "From text to token ids and back."),
     "server": ("Server", "Whether it lives, what it serves, its metrics and pages."),
     "operator": ("Operator", "For who runs the server: from the same machine, or with `--allow-remote-admin` and a key."),
@@ -13,6 +14,7 @@ TAGS = {
 TOLD_AT = {
     "/v1/chat/completions": "requests.md", "/v1/completions": "requests.md", "/v1/messages": "messages.md", "/v1/responses": "responses.md",
     "/v1/requests/{id}/explain": "explain.md", "/v1/requests/{id}/input": "sessions.md", "/v1/embeddings": "embeddings.md",
+    "/v1/audio/transcriptions": "sound.md", "/v1/audio/translations": "sound.md",
     "/v1/watch": "dashboard.md", "/dashboard": "dashboard.md", "/v1/journal/save": "journal.md", "/metrics": "metrics.md", "/v1/cache": "tiers.md", "/v1/cache/probe": "probe.md",
     "/v1/cache/warm": "probe.md", "/v1/cache/curve": "curve.md",
 }

@@ -3,6 +3,8 @@
 // client is told once, and counts and tables agree.
 #include "engine/requests/live_requests.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -57,6 +59,11 @@ Live& LiveRequests::make(RequestId id, const Submission& submission, std::uint32
     live.structured_output = std::make_shared<const StructuredOutput>(*submission.request.structured_output);
   if (submission.adapter != nullptr)
     live.adapter = number > 0 ? requests_.at(submission.id).adapter : options_.adapters->hold(submission.adapter);
+  if (submission.request.encoder_input != nullptr) {
+    live.encoder_input = options_.encoder_inputs->hold(id, submission.request.encoder_input);
+    // Nothing is shared by its name: prefix caching is off, and outputs of encoders live for one step.
+    live.features.push_back({fmt::format("{}", id.value), {0, options_.num_encoder_positions}});
+  }
   note_adapter(live);
   return live;
 }
@@ -98,7 +105,10 @@ NewRequest LiveRequests::request_of(RequestId id, const Live& live) const {
   request.skip_reading_prefix_cache = needs_rows(live.sampling);
   request.loads_nothing = request.skip_reading_prefix_cache;
   request.sampling = &live.sampling;
-  if (live.sampling.pictures != nullptr) request.multimodal = live.sampling.pictures->features;
+  if (live.sampling.pictures != nullptr)
+    request.multimodal = live.sampling.pictures->features;
+  else
+    request.multimodal = live.features;
   name_adapter(live.adapter.get(), request);
   return request;
 }

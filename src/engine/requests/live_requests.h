@@ -18,6 +18,7 @@
 #include "engine/adapters/live_adapters.h"
 #include "engine/requests/grammars.h"
 #include "engine/requests/inbox.h"
+#include "engine/requests/live_encoder_inputs.h"
 #include "engine/requests/outbox.h"
 #include "engine/requests/tool_names.h"
 #include "engine/stats/engine_counts.h"
@@ -58,6 +59,8 @@ struct Live {
   std::shared_ptr<std::vector<std::uint16_t>> prompt_experts{};  // the same, as long as they have come
   std::shared_ptr<const StructuredOutput> structured_output{};   // may be null
   SharedLease adapter{};                                         // as LiveAdapters gave it; null: the model alone
+  std::shared_ptr<const EncoderInput> encoder_input{};           // as LiveEncoderInputs gave it; null: the model has no encoder
+  std::vector<MultimodalFeature> features{};                     // which names it for the core
   std::unique_ptr<LiveSession> session{};                        // null: it is none
   std::string name{};                                            // EngineRequest::name
   double arrival_s = 0.0;
@@ -72,11 +75,13 @@ class LiveRequests {
  public:
   struct Options {
     std::vector<TokenId> eos_ids;
-    std::uint64_t seed = 0;                       // for requests without one of their own
-    std::shared_ptr<const Clock> clock;           // never null
-    std::shared_ptr<ToolNames> tools;             // the one that the core asks; never null
-    std::shared_ptr<Grammars> grammars;           // the same; null: no structured output
-    std::shared_ptr<LiveAdapters> adapters = {};  // where the worker finds them; null: there are none
+    std::uint64_t seed = 0;                                  // for requests without one of their own
+    std::shared_ptr<const Clock> clock;                      // never null
+    std::shared_ptr<ToolNames> tools;                        // the one that the core asks; never null
+    std::shared_ptr<Grammars> grammars;                      // the same; null: no structured output
+    std::shared_ptr<LiveAdapters> adapters = {};             // where the worker finds them; null: there are none
+    std::shared_ptr<LiveEncoderInputs> encoder_inputs = {};  // the same
+    std::uint32_t num_encoder_positions = 0;                 // of one
   };
   LiveRequests(Core& core, Options options);
 

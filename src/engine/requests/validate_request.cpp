@@ -37,6 +37,12 @@ Result<void> check_ids(const EngineRequest& request, std::uint32_t vocab_size) {
   if (const auto bad = std::ranges::find_if(allowed, unknown); bad != allowed.end()) return refuse("allowed_token_ids", *bad);
   for (const std::vector<TokenId>& word : request.sampling.bad_words)
     if (const auto bad = std::ranges::find_if(word, unknown); bad != word.end()) return refuse("bad_words", *bad);
+  const TimestampRules& times = request.sampling.timestamps;
+  if (unknown(times.first_time)) return refuse("timestamps.first_time", times.first_time);
+  if (const auto bad = std::ranges::find_if(times.not_first, unknown); bad != times.not_first.end())
+    return refuse("timestamps.not_first", *bad);
+  for (const std::vector<TokenId>& choice : times.begins)
+    if (const auto bad = std::ranges::find_if(choice, unknown); bad != choice.end()) return refuse("timestamps.begins", *bad);
   const auto& wanted = request.sampling.pooling.logits_of;
   if (const auto bad = std::ranges::find_if(wanted, unknown); bad != wanted.end()) return refuse("pooling.logits_of", *bad);
   return {};
@@ -77,6 +83,7 @@ Result<void> check_search(const EngineRequest& request, const BeamSearchOptions&
                                                 {"job_id", !request.tags.job.empty()},
                                                 {"allowed_token_ids", !sampling.allowed_token_ids.empty()},
                                                 {"bad_words", !sampling.bad_words.empty()},
+                                                {"timestamps", sampling.timestamps.first_time > 0},
                                                 {"repetition_detection", sampling.repetition.max_pattern_tokens > 0}};
   for (const auto& [field, is_given] : given)
     if (is_given) return refuse(field, "is given, and a beam search does not heed it", "leave it out, or draw tokens");
@@ -171,6 +178,25 @@ Result<void> validate_tokens(const std::vector<TokenId>& tokens, std::uint32_t v
 Result<void> validate_count(std::uint32_t n) {
   if (n == 0 || n > kMaxSiblings)
     return fail(ErrorCode::invalid_argument, "n", fmt::format("is {}", n), fmt::format("give 1 to {}", kMaxSiblings));
+  return {};
+}
+
+Result<void> validate_encoder_input(const EngineRequest& request, const ModelInfo& model) {
+  if (!model.has_encoder()) {
+    if (request.encoder_input == nullptr) return {};
+    return fail(ErrorCode::unsupported, "encoder_input", "is given, and the model has no encoder", "leave it out");
+  }
+  if (request.encoder_input == nullptr)
+    return fail(ErrorCode::unsupported, "model", fmt::format("{} answers to sound alone", model.name),
+                "send a recording to /v1/audio/transcriptions");
+  const std::size_t wanted = std::size_t{2} * model.encoder.num_positions * model.encoder.num_features;
+  if (const std::size_t given = request.encoder_input->features.size(); given != wanted)
+    return fail(ErrorCode::invalid_argument, "encoder_input", fmt::format("has {} numbers", given), fmt::format("give {}", wanted));
+  const std::pair<const char*, bool> given[] = {
+      {"n", request.n > 1}, {"beam_search", request.beam_search.has_value()}, {"session", request.session}, {"pooling", request.pooling}};
+  for (const auto& [field, is_given] : given)
+    if (is_given)
+      return fail(ErrorCode::unsupported, field, "is given, and what an encoder makes belongs to one request alone", "leave it out");
   return {};
 }
 

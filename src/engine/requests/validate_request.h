@@ -19,6 +19,9 @@ Result<void> validate_tokens(const std::vector<TokenId>& tokens, std::uint32_t v
 // What a pooling request ends with has at most kMaxPooledNumbers.
 Result<void> validate_rows(const EngineRequest& request, std::uint32_t hidden_size);
 
+// What a model with an encoder reads besides the prompt, and no other does.
+Result<void> validate_encoder_input(const EngineRequest& request, const ModelInfo& model);
+
 // Of requests that are made at once.
 Result<void> validate_count(std::uint32_t n);
 

@@ -8,10 +8,11 @@ BlockTables::BlockTables(std::span<const BlockTableLimits> groups) {
   for (const BlockTableLimits& limits : groups) tables_.emplace_back(limits);
 }
 
-BlockTables::BlockTables(const KvLayout& layout, std::uint32_t num_slots, std::uint32_t max_model_len) {
+BlockTables::BlockTables(const KvLayout& layout, std::uint32_t num_slots, std::uint32_t max_model_len,
+                         std::uint32_t num_encoder_positions) {
   for (const KvGroupLayout& group : layout.groups) {
     tables_.emplace_back(BlockTableLimits{.num_rows = num_slots,
-                                          .max_model_len = max_model_len,
+                                          .max_model_len = group.keeps_encoder_output() ? num_encoder_positions : max_model_len,
                                           .num_blocks = layout.num_blocks,
                                           .block_size = group.block_size,
                                           .kernel_block_size = group.kernel_block_size,

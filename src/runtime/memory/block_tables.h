@@ -16,7 +16,8 @@ class BlockTables {
  public:
   // One table per group, in their order.
   explicit BlockTables(std::span<const BlockTableLimits> groups);
-  BlockTables(const KvLayout& layout, std::uint32_t num_slots, std::uint32_t max_model_len);
+  // num_encoder_positions: of what cross attention sees, where there is such a group.
+  BlockTables(const KvLayout& layout, std::uint32_t num_slots, std::uint32_t max_model_len, std::uint32_t num_encoder_positions = 0);
 
   // Staged: a delta of a group, and in every group the end of a slot's table, its move to another slot, and the change of two slots'
   // places. Releasing an empty table is fine.

@@ -387,6 +387,7 @@ Result<ModelConfig> config_from_hf(const JsonRef& whole) {
   config.architecture = text->architecture;
   config.takes_images = text->is_part;
   if (config.architecture == "idefics3" || config.architecture == "smolvlm") return config_with_pictures(whole, config.architecture);
+  if (config.architecture == "whisper") return config_of_whisper(whole);
   if (config.architecture == "gemma3_text") config.architecture = "gemma3";
   if (config.architecture == "kimi_k2") config.architecture = "deepseek_v3";
   if (config.architecture == "ministral") config.architecture = "mistral";
@@ -398,7 +399,7 @@ Result<ModelConfig> config_from_hf(const JsonRef& whole) {
         "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, olmo3, seed_oss, "
         "ernie4_5, arcee, glm, glm4, exaone4, hunyuan_v1_dense, gemma2, gemma3 or mistral3, a mixture of experts of mixtral, qwen2_moe, "
         "qwen3_moe, olmoe, granitemoe, ernie4_5_moe, hunyuan_v1_moe, gpt_oss, deepseek_v2, deepseek_v3, glm4_moe or dots1, a hybrid of "
-        "lfm2, lfm2_moe, granitemoehybrid, nemotron_h, bamba, falcon_h1 or qwen3_next, or one that sees of idefics3 or smolvlm");
+        "lfm2, lfm2_moe, granitemoehybrid, nemotron_h, bamba, falcon_h1 or qwen3_next, one that sees of idefics3 or smolvlm, or whisper");
   }
   read_shape(fields, *known, config);
   config.rope_theta = fields.get_or<double>("rope_theta", known->rope_theta);

@@ -14,21 +14,8 @@
 namespace quire {
 namespace {
 
-PagedKvLayer kv_layer(const KvCache& cache, std::uint32_t layer) {
-  const KvLayerLayout& layout = cache.layout().layers[layer];
-  return {.keys = cache.keys(layer),
-          .values = cache.values(layer),
-          .dtype = cache.layout().dtype,
-          .block_size = cache.layout().groups[layout.group].kernel_block_size,
-          .num_kv_heads = layout.num_kv_heads,
-          .head_dim = layout.head_dim,
-          .block_stride = layout.block_stride,
-          .head_stride = layout.head_stride,
-          .token_stride = layout.token_stride};
-}
-
-// `state`: where the layout has the layer's state.
-LayerCache layer_cache(const KvCache& cache, const Workspace& workspace, LayerMemory memory, std::uint32_t layer, std::uint32_t state) {
+// `beside`: where the layout has the layer's state, or what an encoder has made for it.
+LayerCache layer_cache(const KvCache& cache, const Workspace& workspace, LayerMemory memory, std::uint32_t layer, std::uint32_t beside) {
   LayerCache found;
   const std::vector<KvLayerLayout>& layers = cache.layout().layers;
   if (memory != LayerMemory::state) {
@@ -36,23 +23,29 @@ LayerCache layer_cache(const KvCache& cache, const Workspace& workspace, LayerMe
     found.attention = &workspace.groups[layers[layer].group];
   }
   if (memory != LayerMemory::attention) {
-    found.states = {cache.states(state), layers[state].block_stride};
-    found.recurrence = &workspace.groups[layers[state].group];
+    found.states = {cache.states(beside), layers[beside].block_stride};
+    found.recurrence = &workspace.groups[layers[beside].group];
+  } else if (beside != layer) {
+    found.cross_kv = kv_layer(cache, beside);
+    found.cross = &workspace.groups[layers[beside].group];
   }
   return found;
 }
 
 // A cache that was laid out for another model would be read as nonsense, so it is looked at before every pass: a few compares per layer.
-void check_cache(const ModelConfig& config, const KvLayout& layout, std::span<const std::uint32_t> state_places,
-                 std::uint64_t state_bytes) {
+void check_cache(const ModelConfig& config, const KvLayout& layout, std::span<const std::uint32_t> places, std::uint64_t state_bytes) {
   for (std::uint32_t i = 0; i < config.num_layers; ++i) {
     const KvLayerLayout& layer = layout.layers[i];
     const LayerMemory memory = config.layer_memories.empty() ? LayerMemory::attention : config.layer_memories[i];
-    if (memory != LayerMemory::attention)
-      QUIRE_CHECK(layout.layers[state_places[i]].state_bytes == state_bytes, "a KV cache of other states");
+    if (memory != LayerMemory::attention) QUIRE_CHECK(layout.layers[places[i]].state_bytes == state_bytes, "a KV cache of other states");
     if (memory == LayerMemory::state) continue;
     QUIRE_CHECK(layer.num_kv_heads == config.num_kv_heads && layer.head_dim == config.head_dim, "a KV cache of another model");
     QUIRE_CHECK(layout.groups[layer.group].sliding_window() == config.layer(i).window, "a KV cache of other windows");
+    if (config.cross_positions == 0) continue;
+    const KvLayerLayout& cross = layout.layers[places[i]];
+    QUIRE_CHECK(
+        layout.groups[cross.group].keeps_encoder_output() && cross.num_kv_heads == config.num_kv_heads && cross.head_dim == config.head_dim,
+        "a KV cache of another encoder");
   }
 }
 
@@ -75,7 +68,8 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const Kernel
   for (std::size_t i = 0; i < factors.size(); ++i) frequencies_[i] /= factors[i];
   for (float& weight : logit_norm_) weight /= config.logit_divisor;
   num_kept_ = config.num_layers;
-  for (std::uint32_t i = 0; i < config.num_layers; ++i) state_places_.push_back(memories_[i] == LayerMemory::both ? num_kept_++ : i);
+  for (std::uint32_t i = 0; i < config.num_layers; ++i)
+    beside_.push_back(memories_[i] == LayerMemory::both || config.cross_positions > 0 ? num_kept_++ : i);
   for (const auto& shape : config.state_shapes()) {
     std::uint64_t bytes = sizeof(float);
     for (const std::uint64_t dimension : shape) bytes *= dimension;
@@ -91,7 +85,7 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
   lay_out(pass_, input, cache.layout(), tables);
   embed(input);
   for (std::uint32_t i = 0; i < layers_.size(); ++i) {
-    const LayerCache kept = layer_cache(cache, pass_.workspace, memories_[i], i, state_places_[i]);
+    const LayerCache kept = layer_cache(cache, pass_.workspace, memories_[i], i, beside_[i]);
     pass_.layer = i;
     if (hooks != nullptr) hooks->before_attention(i);
     layers_[i].attention->write_kv(pass_, kept);
@@ -102,6 +96,7 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
     }
     if (pass_.rows == 0) return;
     layers_[i].attention->attend(pass_, kept);
+    if (layers_[i].cross != nullptr) layers_[i].cross->attend(pass_, kept);
     layers_[i].feed_forward->run(pass_);
   }
   if (!output.hidden.empty()) give_hidden(pass_.rows, nullptr, output.hidden);
@@ -118,7 +113,7 @@ void Decoder::check(const BatchInput& input, const KvCache& cache, const PassOut
   const std::size_t experts_per_row = std::size_t{config_.num_layers} * config_.experts_per_token;
   QUIRE_CHECK(output.experts.empty() || output.experts.size() == input.tokens.size() * experts_per_row, "experts of other rows");
   QUIRE_CHECK(cache.layout().layers.size() == num_kept_ && cache.layout().groups.size() <= limits.groups, "a KV cache of another model");
-  check_cache(config_, cache.layout(), state_places_, state_bytes_);
+  check_cache(config_, cache.layout(), beside_, state_bytes_);
   std::size_t rows = 0;
   for (const BatchSequence& sequence : input.sequences) {
     rows += sequence.num_tokens;
@@ -159,6 +154,9 @@ void Decoder::embed_row(const BatchInput& input, std::uint32_t row, float* hidde
   unpack_row(weights_.embedding, static_cast<std::uint32_t>(input.tokens[row]), {hidden, config_.hidden_size});
   adapt_embedding(row, input.tokens[row]);
   pass_.kernels.scale(hidden, config_.embedding_scale, config_.hidden_size);
+  if (config_.learned_positions)
+    pass_.kernels.add(hidden, weights_.positions.data() + std::size_t{pass_.workspace.positions[row]} * config_.hidden_size,
+                      config_.hidden_size);
 }
 
 void Decoder::adapt_embedding(std::uint32_t row, TokenId token) {

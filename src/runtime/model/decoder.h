@@ -28,6 +28,7 @@ class Decoder {
   void read_hidden(std::span<const std::uint32_t> rows, std::span<float> hidden);
 
   [[nodiscard]] const Workspace& workspace() const { return pass_.workspace; }
+  [[nodiscard]] const DecoderWeights& weights() const { return weights_; }
   [[nodiscard]] const Kernels& kernels() const { return pass_.kernels; }
 
  private:
@@ -45,11 +46,11 @@ class Decoder {
   DecoderWeights weights_;
   Pass pass_;
   std::vector<Layer> layers_;
-  std::vector<LayerMemory> memories_;        // [layer]
-  std::vector<std::uint32_t> state_places_;  // [layer]: which of the KV layout's layers its state is
-  std::uint32_t num_kept_ = 0;               // layers of that layout
-  std::uint64_t state_bytes_ = 0;            // of one layer
-  std::vector<float> logit_norm_;            // the output norm with the logits' divisor in it
+  std::vector<LayerMemory> memories_;  // [layer]
+  std::vector<std::uint32_t> beside_;  // [layer]: which of the KV layout's layers its state is, or what an encoder has made for it
+  std::uint32_t num_kept_ = 0;         // layers of that layout
+  std::uint64_t state_bytes_ = 0;      // of one layer
+  std::vector<float> logit_norm_;      // the output norm with the logits' divisor in it
   std::vector<float> frequencies_;
   std::vector<float> window_frequencies_;  // empty: no layer has its own
 };

@@ -1,6 +1,6 @@
 #pragma once
-// The layers of a decoder, which the pass (decoder.h) drives: objects made from a description, each of two halves. Another kind of layer
-// is another half, chosen in make_layers().
+// The layers of a decoder, which the pass (decoder.h) drives: objects made from a description, each of two halves, or three where an
+// encoder is looked at. Another kind of layer is another half, chosen in make_layers().
 //
 // A half finds each row's stream normed in `input` of the workspace, and prepared for products (Pass::stream_input); it adds what it makes
 // of that to the stream, and leaves there what the next half is to find. Any number of passes, one after the other.
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/kernel/attention.h"
+#include "runtime/memory/kv_cache.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/pass.h"
 #include "runtime/model/weights.h"
@@ -28,7 +29,12 @@ struct LayerCache {
   const GroupPass* attention = nullptr;
   StatePages states;
   const GroupPass* recurrence = nullptr;
+  PagedKvLayer cross_kv;  // of what an encoder has made
+  const GroupPass* cross = nullptr;
 };
+
+// Where the cache has the keys and values of a layer.
+PagedKvLayer kv_layer(const KvCache& cache, std::uint32_t layer);
 
 // What looks at earlier tokens.
 class AttentionHalf {
@@ -48,6 +54,13 @@ class AttentionHalf {
   void mix_into_stream(Pass& pass, const LayerCache& cache, const LayerWeights& weights, const std::vector<float>& bias = {}) const;
 };
 
+// What looks at what an encoder has made of the request's input.
+class CrossHalf {
+ public:
+  virtual ~CrossHalf() = default;
+  virtual void attend(Pass& pass, const LayerCache& cache) const = 0;
+};
+
 class FeedForwardHalf {
  public:
   virtual ~FeedForwardHalf() = default;
@@ -57,11 +70,15 @@ class FeedForwardHalf {
 // A layer is made once, from a description, and holds no state: any number of models could share one.
 struct Layer {
   std::unique_ptr<const AttentionHalf> attention;
+  std::unique_ptr<const CrossHalf> cross;  // null: there is none
   std::unique_ptr<const FeedForwardHalf> feed_forward;
 };
 
 // `weights` outlive them.
 std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& weights);
+
+// Those of an encoder, in which each row sees all.
+std::vector<Layer> make_encoder_layers(const ModelConfig& config, const EncoderWeights& weights);
 
 std::unique_ptr<const AttentionHalf> make_latent_attention(const LayerConfig& config, const LayerWeights& weights);
 // next_norm: of what follows the layer; null: nothing does.
@@ -75,6 +92,10 @@ std::unique_ptr<const AttentionHalf> make_parallel(const LayerConfig& config, co
                                                    std::unique_ptr<const AttentionHalf> recurrence);
 std::unique_ptr<const FeedForwardHalf> make_feed_forward(const LayerConfig& config, const LayerWeights& weights,
                                                          const std::vector<float>* next_norm);
+std::unique_ptr<const CrossHalf> make_cross_attention(const LayerConfig& config, const LayerWeights& weights);
+// Without a gate (LayerShape::gated_feed_forward).
+std::unique_ptr<const FeedForwardHalf> make_plain_feed_forward(const LayerConfig& config, const LayerWeights& weights,
+                                                               const std::vector<float>* next_norm);
 std::unique_ptr<const FeedForwardHalf> make_experts(const LayerConfig& config, const LayerWeights& weights,
                                                     const std::vector<float>* next_norm);
 

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/model/decoder.h"
+#include "runtime/model/encoder.h"
 #include "runtime/model/model_file.h"
 #include "runtime/model/vision_encoder.h"
 #include "runtime/model/weights.h"
@@ -16,6 +17,7 @@ struct Model::State {
   ModelInfo info;
   Decoder decoder;
   std::unique_ptr<VisionEncoder> vision = {};
+  std::unique_ptr<Encoder> encoder = {};  // null: the model has none; reads the decoder's weights
 };
 
 Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -30,7 +32,8 @@ std::uint64_t Model::weight_bytes() const {
 }
 
 std::uint64_t Model::workspace_bytes() const {
-  return state_->decoder.workspace().bytes() + (state_->vision == nullptr ? 0 : state_->vision->workspace_bytes());
+  return state_->decoder.workspace().bytes() + (state_->vision == nullptr ? 0 : state_->vision->workspace_bytes()) +
+         (state_->encoder == nullptr ? 0 : state_->encoder->workspace_bytes());
 }
 
 const char* Model::kernel_name() const {
@@ -43,6 +46,11 @@ VisionEncoder* Model::vision() {
 
 void Model::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks) {
   state_->decoder.forward(input, cache, tables, output, hooks);
+}
+
+void Model::encode(std::span<const float> features, Slot slot, KvCache& cache, const BlockTables& tables) {
+  QUIRE_CHECK(state_->encoder != nullptr, "a model with an encoder");
+  state_->encoder->encode(features, slot, cache, tables);
 }
 
 void Model::read_logits(std::span<const std::uint32_t> rows, std::span<float> logits) {
@@ -70,8 +78,10 @@ class ModelLoader {
     auto vision = load_vision_of(file, info, **kernels, *options.pool);
     if (!vision) return std::unexpected(std::move(vision.error()));
     if (*vision != nullptr) info.weight_bytes += (*vision)->weight_bytes();
-    return std::unique_ptr<Model>(
-        new Model(std::unique_ptr<Model::State>(new Model::State{std::move(info), std::move(decoder), *std::move(vision)})));
+    std::unique_ptr<Model::State> state(new Model::State{std::move(info), std::move(decoder), *std::move(vision)});
+    if (file.config().encoder.num_layers > 0)
+      state->encoder = std::make_unique<Encoder>(file.config(), state->decoder.weights(), **kernels, options.activations, *options.pool);
+    return std::unique_ptr<Model>(new Model(std::move(state)));
   }
 
  private:

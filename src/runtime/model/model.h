@@ -98,6 +98,10 @@ class Model {
   // Broken invariants: more rows or sequences than the limits, a token outside the vocabulary, a position at or beyond max_model_len or
   // outside the slot's block table, a cache of another shape.
   void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks = nullptr);
+  // Of a model with an encoder (ModelInfo::encoder): what it makes of an input, as keys and values for every layer, goes to the slot's
+  // blocks of cross attention; all later passes over the slot's tokens see it. Bits depend on the features alone. Allocates nothing. Broken
+  // invariants: no encoder, features of another size, a slot without blocks for all positions.
+  void encode(std::span<const float> features, Slot slot, KvCache& cache, const BlockTables& tables);
   // The same logits afterwards, until the next pass, of some output rows: each by its place among them, in any order.
   void read_logits(std::span<const std::uint32_t> rows, std::span<float> logits);
   // And the same hidden rows.

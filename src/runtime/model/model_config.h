@@ -129,6 +129,11 @@ struct LayerShape {
 
   StateShape state;  // of the layers that have one
 
+  bool layer_norms = false;           // norms take the mean away and have biases, which lie behind the weights
+  bool whole_attention = false;       // of an encoder: each row sees all
+  bool gated_feed_forward = true;     // else down(gelu(up(x))), with biases
+  std::uint32_t cross_positions = 0;  // that an encoder has made of the request's input, and each layer attends to as well; 0: none
+
   [[nodiscard]] std::uint32_t q_size() const { return num_heads * head_dim; }
   [[nodiscard]] std::uint32_t kv_size() const { return num_kv_heads * head_dim; }
   [[nodiscard]] std::size_t qkv_size() const { return std::size_t{q_size()} + 2 * kv_size(); }
@@ -153,6 +158,18 @@ struct LayerConfig : LayerShape {
   Rotation rotation = Rotation::model;
   LayerMemory memory = LayerMemory::attention;
   bool has_feed_forward = true;
+};
+
+// What makes rows of an input (the features of a sound) that a decoder attends to: two convolutions over time, of which the second takes
+// every other place, and layers in which each row attends to all. It is as wide as the decoder.
+struct EncoderShape {
+  std::uint32_t num_layers = 0;  // 0: the model has none
+  std::uint32_t num_heads = 0;
+  std::uint32_t intermediate_size = 0;
+  std::uint32_t num_features = 0;   // of a place of the input
+  std::uint32_t num_positions = 0;  // of what comes out; the input has twice as many places
+
+  static constexpr std::uint32_t kTaps = 3;  // of a convolution
 };
 
 struct ModelConfig : LayerShape {
@@ -195,6 +212,9 @@ struct ModelConfig : LayerShape {
   std::vector<std::uint32_t> look_back_blocks, feed_forward_blocks;
   static constexpr std::uint32_t kNoBlock = UINT32_MAX;
 
+  EncoderShape encoder;            // cross_positions are its num_positions
+  bool learned_positions = false;  // a vector of each is added to the embedding
+
   float norm_offset = 0.0F;  // added to the norms as the file keeps them
   bool tied_embeddings = false;
   bool takes_images = false;           // the folder has more than what reads and writes text, which is not read
@@ -206,6 +226,9 @@ struct ModelConfig : LayerShape {
     return still_layer_interval == 0 || (layer + 1) % still_layer_interval != 0;
   }
   [[nodiscard]] LayerConfig layer(std::uint32_t index) const;
+
+  // The encoder, as a model of its own.
+  [[nodiscard]] ModelConfig encoder_config() const;
 
   // The heads that attention sees follow from `latent` and rotary_dim; with the usual scale.
   void set_latent_heads();
@@ -223,5 +246,7 @@ struct ModelConfig : LayerShape {
 // range, or dimensions that do not fit one another), naming the key.
 Result<ModelConfig> config_from_gguf(const GgufFile& file);
 Result<ModelConfig> config_from_hf(const JsonRef& config);
+// The part of config_from_hf that reads "whisper".
+Result<ModelConfig> config_of_whisper(const JsonRef& config);
 
 }  // namespace quire

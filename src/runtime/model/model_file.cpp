@@ -20,6 +20,7 @@
 #include "runtime/model/picture_info.h"
 #include "runtime/model/pooling_info.h"
 #include "runtime/model/quantised_tensors.h"
+#include "runtime/model/speech_info.h"
 
 namespace quire {
 namespace {
@@ -208,9 +209,11 @@ Result<ModelInfo> ModelFile::info() const {
                  .experts_per_token = config_.experts_per_token,
                  .tokenizer = std::make_shared<const TokenizerSpec>(std::move(*spec)),
                  .pooling = {},
-                 .pictures = {}};
+                 .pictures = {},
+                 .encoder = {config_.encoder.num_positions, config_.encoder.num_features}};
   if (config_.takes_images) info.notes.emplace_back("images are not read: what of the model reads and writes text is served");
   const auto* gguf = std::get_if<GgufFile>(&weights_);
+  if (info.has_encoder()) info.speech = speech_info(path_, config_.vocab_size);
   info.pooling = gguf != nullptr ? pooling_info(*gguf, path_) : pooling_info(path_);
   for (const TensorView& view : *views) info.num_parameters += view.rows * view.columns;
   describe_held(*views, scheme_, info);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/kernel/layer_math.h"
 #include "runtime/model/adapted_products.h"
 
 namespace quire {
@@ -85,10 +86,13 @@ Activations Pass::stream_input() const {
 }
 
 void Pass::norm_row(const float* values, const std::vector<float>& norm, float* out) const {
-  if (!norm.empty())
+  if (norm.empty()) {
+    if (out != values) std::copy_n(values, shape.hidden_size, out);
+  } else if (shape.layer_norms) {
+    layer_norm(values, norm.data(), norm.data() + shape.hidden_size, shape.norm_epsilon, out, shape.hidden_size);
+  } else {
     kernels.rms_norm(values, norm.data(), shape.norm_epsilon, out, shape.hidden_size);
-  else if (out != values)
-    std::copy_n(values, shape.hidden_size, out);
+  }
 }
 
 void Pass::activate(float* gate, const float* up, std::uint32_t n) const {

@@ -37,6 +37,27 @@ void add_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::u
   }
 }
 
+// Rows of one sequence that see all of what an encoder has made; they are those of the pass as it goes on.
+void add_cross_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::uint32_t first, std::uint32_t count) {
+  const Workspace& w = pass.workspace;
+  const LayerShape& shape = pass.shape;
+  group.work += std::uint64_t{count} * group.cross * shape.q_size();
+  for (std::uint32_t row = first; row < first + count; ++row) {
+    for (std::uint32_t head = 0; head < shape.num_kv_heads; ++head) {
+      group.items.push_back({.q = w.qkv + row * shape.qkv_size(),
+                             .out = w.mixed + std::size_t{row} * shape.q_size(),
+                             .q_stride = shape.qkv_size(),
+                             .out_stride = shape.q_size(),
+                             .rows = 1,
+                             .first_position = group.cross - 1,
+                             .kv_head = head,
+                             .group = shape.group(),
+                             .blocks = blocks,
+                             .scale = shape.attention_scale});
+    }
+  }
+}
+
 // A few decoding rows of long contexts are too few items for all threads: each segment becomes an item of its own.
 void cut_long_rows(const Pass& pass, GroupPass& group) {
   group.joins.clear();
@@ -133,6 +154,21 @@ void lay_out_group(Pass& pass, const BatchInput& input, const BlockTables& table
   cut_long_rows(pass, group);
 }
 
+void lay_out_cross(Pass& pass, const BatchInput& input, const BlockTables& tables, std::uint32_t index) {
+  GroupPass& group = pass.workspace.groups[index];
+  group.items.clear();
+  group.work = 0;
+  group.cross = pass.shape.cross_positions;
+  std::uint32_t row = 0;
+  for (const BatchSequence& sequence : input.sequences) {
+    const std::span<const BlockId> blocks = tables.row(index, sequence.slot);
+    QUIRE_CHECK(blocks.size() * tables.table(index).limits().kernel_block_size >= group.cross, "what an encoder has made has a place");
+    add_cross_items(pass, group, blocks.data(), row, sequence.num_tokens);
+    row += sequence.num_tokens;
+  }
+  cut_long_rows(pass, group);
+}
+
 }  // namespace
 
 void lay_out(Pass& pass, const BatchInput& input, const KvLayout& layout, const BlockTables& tables) {
@@ -152,6 +188,10 @@ void lay_out(Pass& pass, const BatchInput& input, const KvLayout& layout, const 
       lay_out_states(pass, input, layout, tables, group);
       continue;
     }
+    if (layout.groups[group].keeps_encoder_output()) {
+      lay_out_cross(pass, input, tables, group);
+      continue;
+    }
     pass.workspace.groups[group].window = layout.groups[group].sliding_window();
     lay_out_group(pass, input, tables, group);
   }
@@ -163,9 +203,11 @@ void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& ta
   const std::span<const std::uint32_t> wanted = input.output_rows;
   AdaptedRows& adapted = pass.workspace.adapted;
   adapted.parts.clear();
-  if (group != nullptr) {
-    group->items.clear();
-    group->work = 0;
+  const auto is_looked_at = [&](const GroupPass& other) { return &other == group || other.cross > 0; };
+  for (GroupPass& other : pass.workspace.groups) {
+    if (!is_looked_at(other)) continue;
+    other.items.clear();
+    other.work = 0;
   }
   std::uint32_t end = 0;
   std::uint32_t kept = 0;
@@ -178,13 +220,17 @@ void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& ta
       std::copy_n(pass.workspace.hidden + row * width, row == kept ? 0 : count * width, pass.workspace.hidden + kept * width);
       for (std::uint32_t i = 0; i < count; ++i) pass.workspace.sources[kept + i] = row + i;
       if (index) add_items(pass, pass.workspace.groups[*index], tables.row(*index, sequence.slot).data(), row, count, kept);
+      for (std::uint32_t i = 0; i < pass.workspace.groups.size(); ++i)
+        if (GroupPass& other = pass.workspace.groups[i]; other.cross > 0)
+          add_cross_items(pass, other, tables.row(i, sequence.slot).data(), kept, count);
       add_adapted(adapted, sequence.adapter, kept, count);
       kept += count;
     }
   }
   pass.rows = kept;
   group_adapted(adapted, kept);
-  if (group != nullptr) cut_long_rows(pass, *group);
+  for (GroupPass& other : pass.workspace.groups)
+    if (is_looked_at(other)) cut_long_rows(pass, other);
 }
 
 }  // namespace quire

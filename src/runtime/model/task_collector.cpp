@@ -32,10 +32,14 @@ void TaskCollector::matrix(TensorRole role, std::uint32_t layer, std::uint32_t r
 }
 
 void TaskCollector::floats(TensorRole role, std::uint32_t layer, std::uint32_t count, std::vector<float>& out) {
-  const auto found = unused_.find(file_.name_of(role, layer));
+  floats(file_.name_of(role, layer), count, out);
+}
+
+void TaskCollector::floats(const std::string& name, std::uint32_t count, std::vector<float>& out) {
+  const auto found = unused_.find(name);
   const bool is_flat = found == unused_.end() || found->second.rows * found->second.columns != count;
   const std::uint64_t rows = is_flat ? 1 : found->second.rows;
-  if (auto view = take(role, layer, is_flat ? 1 : 0, rows, static_cast<std::uint32_t>(count / rows)))
+  if (auto view = take(name, is_flat ? 1 : 0, rows, static_cast<std::uint32_t>(count / rows)))
     tasks_.push_back({std::move(*view), nullptr, &out});
 }
 
@@ -104,10 +108,8 @@ Result<std::vector<PackTask>> TaskCollector::finish() {
   return std::move(tasks_);
 }
 
-std::optional<TensorView> TaskCollector::take(TensorRole role, std::uint32_t layer, std::uint32_t dims, std::uint64_t rows,
-                                              std::uint32_t columns, std::uint32_t expert) {
+std::optional<TensorView> TaskCollector::take(const std::string& name, std::uint32_t dims, std::uint64_t rows, std::uint32_t columns) {
   if (error_) return std::nullopt;
-  const std::string name = file_.name_of(role, layer, expert);
   const auto found = unused_.find(name);
   if (found == unused_.end()) {
     error_ = Error{ErrorCode::corrupt, name, "the model has no such tensor", "download the model again"};

@@ -37,6 +37,14 @@ class TaskCollector {
   void table(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, std::vector<float>& out) {
     if (auto view = take(role, layer, 2, rows, columns)) tasks_.push_back({std::move(*view), nullptr, &out, false, Picked{.turned = true}});
   }
+  // By the name in the file.
+  void matrix(const std::string& name, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out) {
+    if (auto view = take(name, 2, rows, columns)) tasks_.push_back({std::move(*view), &out, nullptr});
+  }
+  void vector(const std::string& name, std::uint32_t size, std::vector<float>& out) {
+    if (auto view = take(name, 1, 1, size)) tasks_.push_back({std::move(*view), nullptr, &out});
+  }
+  void floats(const std::string& name, std::uint32_t count, std::vector<float>& out);
   // So many floats, whatever their shape.
   void floats(TensorRole role, std::uint32_t layer, std::uint32_t count, std::vector<float>& out);
   void vector_if(bool present, TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
@@ -63,8 +71,11 @@ class TaskCollector {
   Result<std::vector<PackTask>> finish();
 
  private:
+  std::optional<TensorView> take(const std::string& name, std::uint32_t dims, std::uint64_t rows, std::uint32_t columns);
   std::optional<TensorView> take(TensorRole role, std::uint32_t layer, std::uint32_t dims, std::uint64_t rows, std::uint32_t columns,
-                                 std::uint32_t expert = 0);
+                                 std::uint32_t expert = 0) {
+    return take(file_.name_of(role, layer, expert), dims, rows, columns);
+  }
 
   [[nodiscard]] bool is_of_draft_layer(std::string_view name) const;
 
@@ -84,7 +95,8 @@ class TaskCollector {
   // Tied models may carry the output matrix a second time, old exports the table of frequencies, those that judge pairs of texts two rows
   // of the output matrix, and some a draft model of their own, whose layers are not asked.
   static bool may_be_left_out(std::string_view name) {
-    return name == "lm_head.weight" || name == "cls.output.weight" || name.starts_with("mtp.") || name.ends_with(".rotary_emb.inv_freq");
+    return name == "lm_head.weight" || name == "proj_out.weight" || name == "cls.output.weight" || name.starts_with("mtp.") ||
+           name.ends_with(".rotary_emb.inv_freq");
   }
 
   // As AutoGPTQ once wrote it beside every matrix.

@@ -10,6 +10,7 @@
 
 #include "runtime/model/task_collector.h"
 #include "runtime/model/weight_packing.h"
+#include "runtime/model/whisper_tensors.h"
 
 // A load has three parts: collect every tensor the config asks for and check its shape and type; refuse what is left over; pack
 // (weight_packing.h).
@@ -206,11 +207,15 @@ void collect_rope_factors(const ModelConfig& c, TaskCollector& collector, Decode
   }
 }
 
-Result<std::vector<PackTask>> collect(const ModelFile& file, DecoderWeights& out) {
+Result<std::vector<PackTask>> collect(const ModelFile& file, WhisperTensors& whisper, DecoderWeights& out) {
   auto tensors = file.tensors();
   if (!tensors) return std::unexpected(std::move(tensors.error()));
   const ModelConfig& c = file.config();
   TaskCollector collector(file, std::move(*tensors));
+  if (c.encoder.num_layers > 0) {
+    whisper.collect(c, collector, out);
+    return collector.finish();
+  }
   collector.matrix(TensorRole::token_embedding, 0, c.vocab_size, c.hidden_size, out.embedding);
   collector.vector(TensorRole::output_norm, 0, c.hidden_size, out.output_norm);
   if (!c.tied_embeddings) collector.matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size, out.output, 0, true);
@@ -270,32 +275,35 @@ std::uint64_t bytes_of(const Linear& linear) {
   return linear.matrix.bytes() + linear.bias.size() * sizeof(float);
 }
 
+std::uint64_t bytes_of(const LayerWeights& layer) {
+  std::uint64_t floats = 0, sum = 0;
+  const auto count = [&floats](const auto&... vectors) { ((floats += vectors.size()), ...); };
+  count(layer.attn_norm, layer.q_norm, layer.k_norm, layer.attn_post_norm, layer.ffn_norm, layer.ffn_post_norm, layer.cross.norm);
+  count(layer.conv_weights, layer.conv_bias, layer.step_bias, layer.state_decay, layer.state_skip, layer.state_norm);
+  for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down, &layer.state_input,
+                               &layer.state_output, &layer.cross.q, &layer.cross.k, &layer.cross.v, &layer.cross.output})
+    sum += bytes_of(*linear);
+  sum += layer.router.bytes() + layer.shared_weight.bytes() + layer.state_rates.bytes() + layer.state_gate.bytes();
+  count(layer.sinks, layer.router_bias, layer.choice_bias, layer.latent.q_a_norm, layer.latent.kv_a_norm);
+  sum += layer.latent.q_a.bytes() + layer.latent.kv_a.bytes();
+  for (const auto* heads : {&layer.latent.k_up, &layer.latent.v_up})
+    for (const PackedMatrix& head : *heads) sum += head.bytes();
+  for (const ExpertWeights& expert : layer.experts) {
+    sum += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
+    count(expert.gate_bias, expert.up_bias, expert.down_bias);
+  }
+  return sum + floats * sizeof(float);
+}
+
 }  // namespace
 
 std::uint64_t DecoderWeights::bytes() const {
-  std::uint64_t floats = output_norm.size() + rope_factors.size() + rope_long_factors.size();
-  std::uint64_t sum = embedding.bytes() + output.bytes();
-  const auto count = [&floats](const auto&... vectors) { ((floats += vectors.size()), ...); };
-  for (const LayerWeights& layer : layers) {
-    for (const auto* norm : {&layer.attn_norm, &layer.q_norm, &layer.k_norm, &layer.attn_post_norm, &layer.ffn_norm, &layer.ffn_post_norm})
-      floats += norm->size();
-    for (const auto* part :
-         {&layer.conv_weights, &layer.conv_bias, &layer.step_bias, &layer.state_decay, &layer.state_skip, &layer.state_norm})
-      floats += part->size();
-    for (const Linear* linear :
-         {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down, &layer.state_input, &layer.state_output})
-      sum += bytes_of(*linear);
-    sum += layer.router.bytes() + layer.shared_weight.bytes() + layer.state_rates.bytes() + layer.state_gate.bytes();
-    count(layer.sinks, layer.router_bias, layer.choice_bias, layer.latent.q_a_norm, layer.latent.kv_a_norm);
-    sum += layer.latent.q_a.bytes() + layer.latent.kv_a.bytes();
-    for (const auto* heads : {&layer.latent.k_up, &layer.latent.v_up})
-      for (const PackedMatrix& head : *heads) sum += head.bytes();
-    for (const ExpertWeights& expert : layer.experts) {
-      sum += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
-      count(expert.gate_bias, expert.up_bias, expert.down_bias);
-    }
-  }
-  return sum + floats * sizeof(float);
+  std::uint64_t sum = embedding.bytes() + output.bytes() + bytes_of(encoder.first_conv) + bytes_of(encoder.second_conv);
+  for (const auto* part : {&output_norm, &rope_factors, &rope_long_factors, &positions, &encoder.positions, &encoder.output_norm})
+    sum += part->size() * sizeof(float);
+  for (const auto* stack : {&layers, &encoder.layers})
+    for (const LayerWeights& layer : *stack) sum += bytes_of(layer);
+  return sum;
 }
 
 bool DecoderWeights::are_reordered() const {
@@ -308,11 +316,13 @@ bool DecoderWeights::are_reordered() const {
 
 Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, void (*progress)(double)) {
   DecoderWeights weights;
-  auto tasks = collect(file, weights);
+  WhisperTensors whisper;
+  auto tasks = collect(file, whisper, weights);
   if (!tasks) return std::unexpected(std::move(tasks.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   if (auto packed = pack_weights(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
+  whisper.finish();
   share_orders(weights);
   add_to_norms(file.config().norm_offset, weights);
   share_norms(file.config(), weights);

@@ -29,7 +29,13 @@ struct LatentWeights {
   std::vector<PackedMatrix> k_up, v_up;
 };
 
-// Norms, biases and sinks that the model has not are empty.
+// Of attention to what an encoder has made, whose rows keys and values are made of.
+struct CrossWeights {
+  std::vector<float> norm;
+  Linear q, k, v, output;
+};
+
+// Norms, biases and sinks that the model has not are empty. Those with biases (LayerShape::layer_norms) have them behind the weights.
 // What a file keeps as one matrix (fused q, k and v, or gate and up) is packed as the parts.
 struct LayerWeights {
   std::vector<float> attn_norm;
@@ -54,13 +60,26 @@ struct LayerWeights {
   std::vector<float> state_norm;
   PackedMatrix state_rates;  // [2 * heads][hidden_size], of a gated delta rule
   PackedMatrix state_gate;   // of one whose file has it apart, and state_input in the convolution's order; else no rows
+  CrossWeights cross;
+
+  [[nodiscard]] const std::vector<float>& norm_behind_attention() const { return cross.norm.empty() ? ffn_norm : cross.norm; }
+};
+
+// The convolutions have the inputs of their taps one behind the other: [hidden_size][taps][inputs].
+struct EncoderWeights {
+  Linear first_conv, second_conv;
+  std::vector<float> positions;  // [num_positions][hidden_size]
+  std::vector<LayerWeights> layers;
+  std::vector<float> output_norm;
 };
 
 struct DecoderWeights {
   PackedMatrix embedding;
   std::vector<LayerWeights> layers;
   std::vector<float> output_norm;
-  PackedMatrix output;                   // no rows: tied to the embedding
+  PackedMatrix output;           // no rows: tied to the embedding
+  std::vector<float> positions;  // [context_length][hidden_size], where positions are learned
+  EncoderWeights encoder;
   std::vector<float> rope_factors;       // divide the frequencies; empty: none
   std::vector<float> rope_long_factors;  // in their place where more than the original context is served; empty: none
 

@@ -87,8 +87,9 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   const std::size_t ffn_rows = std::min(limits.rows, kFeedForwardRows);
   const std::size_t code_rows = std::max(limits.rows, limits.sequences);
   const std::size_t shared_rows = std::size_t{kItemsPerThread} * limits.threads;
-  const std::size_t segments = limits.positions / kSegmentTokens + 1;
-  attention_scratch_bytes_ = round_up(quire::attention_scratch_bytes(config.head_dim, config.group()));
+  const std::size_t segments = std::max(limits.positions, config.cross_positions) / kSegmentTokens + 1;
+  const std::uint32_t queries = config.whole_attention ? kEncoderItemRows : config.group();
+  attention_scratch_bytes_ = round_up(quire::attention_scratch_bytes(config.head_dim, queries));
   const bool has_states = config.state.kind != StateKind::none;
   const bool has_both = std::ranges::find(config.layer_memories, LayerMemory::both) != config.layer_memories.end();
   const std::uint32_t state_output = has_states ? config.state_output_size() : 0;
@@ -107,6 +108,7 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     carver.take(input, rows * config.hidden_size);
     carver.take(qkv, rows * config.qkv_size());
     carver.take(mixed, rows * std::max(config.q_size(), state_output));
+    for (float** part : {&head_queries, &head_outcomes}) carver.take(*part, rows * (config.whole_attention ? config.q_size() : 0));
     carver.take(sources, rows);
     carver.take(state_input, rows * (has_states ? config.state_row_size() : 0));
     carver.take(state_rates, 2 * rows * config.state.heads);
@@ -141,7 +143,9 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   carve(storage_.get());
   if (limits.max_lora_rank > 0) adapted.parts.reserve(limits.sequences);
   for (GroupPass& group : groups) {
-    group.items.reserve(std::size_t{config.num_kv_heads} * (limits.rows / kAttentionItemRows + limits.sequences) + shared_rows * segments);
+    // Where each row sees all there is, it is an item of its own.
+    const std::size_t row_items = config.cross_positions > 0 ? rows : limits.rows / kAttentionItemRows + limits.sequences;
+    group.items.reserve(config.num_kv_heads * row_items + shared_rows * segments);
     group.joins.reserve(shared_rows);
     if (!has_states) continue;
     group.steps.reserve(std::size_t{limits.rows} + limits.sequences);

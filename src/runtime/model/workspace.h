@@ -49,6 +49,7 @@ struct GroupPass {
   std::vector<AttentionItem> joins;  // rows whose context threads share
   std::uint32_t window = 0;          // tokens; 0: none
   std::uint64_t work = 0;            // multiplications, in one layer
+  std::uint32_t cross = 0;           // positions that every row sees, of what an encoder has made; 0: attention is to the request's own
   std::vector<StateStep> steps;
   std::vector<StateRun> runs;
 };
@@ -58,6 +59,9 @@ inline constexpr std::uint32_t kItemsPerThread = 2;
 
 // Rows that go through the feed-forward part together: enough to be bound by arithmetic, few enough for the cache.
 inline constexpr std::uint32_t kFeedForwardRows = 256;
+
+// Rows of an encoder that walk over keys and values together.
+inline constexpr std::uint32_t kEncoderItemRows = 32;
 
 // Products that share an input, at most.
 inline constexpr std::size_t kAdaptedProducts = 3;
@@ -163,6 +167,8 @@ class Workspace {
   float* state_rates = nullptr;       // [row][head]: decays of a scan; of a delta rule decays, then rates
   float* gates = nullptr;             // [row][head][query, gate], where attention is gated
   float* beside = nullptr;            // [row][hidden_size], where a layer both attends and has a state
+  float* head_queries = nullptr;      // [head][row][head_dim], of an encoder
+  float* head_outcomes = nullptr;     // same
   std::uint32_t* sources = nullptr;   // [row]: which row of the input it was; others than itself when only the output rows go on
   float* gate = nullptr;              // [kFeedForwardRows][intermediate_size]
   float* up = nullptr;                // same

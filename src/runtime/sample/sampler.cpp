@@ -7,12 +7,14 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "base/thread_pool.h"
 #include "runtime/sample/candidates.h"
 #include "runtime/sample/philox.h"
 #include "runtime/sample/row_math.h"
+#include "runtime/sample/timestamp_state.h"
 
 namespace quire {
 namespace {
@@ -65,6 +67,7 @@ struct Sampler::SlotState {
   SamplingParams params;
   TokenCounts counts;            // kept only under penalties
   std::vector<TokenId> outputs;  // the last ones, kept only with bad_words
+  TimestampState timestamps;     // kept only under such rules
   std::size_t num_kept = 0;      // of them, at least: what may stand before the last token of a word
 };
 
@@ -109,6 +112,10 @@ void Sampler::admit(const AdmittedRequest& request) {
   const auto outputs = request.tokens.last(std::min<std::size_t>(state.num_outputs, state.num_kept));
   state.outputs.assign(outputs.begin(), outputs.end());
   state.outputs.reserve(2 * state.num_kept);  // no step allocates
+  const TimestampRules& times = state.params.timestamps;
+  QUIRE_CHECK(std::cmp_less(times.first_time, vocab_size_) && std::ranges::all_of(times.not_first, known));
+  for (const std::vector<TokenId>& choice : times.begins) QUIRE_CHECK(!choice.empty() && std::ranges::all_of(choice, known));
+  if (times.first_time > 0) state.timestamps.begin(times, request.tokens.last(state.num_outputs));
   state.has_penalties = wants_penalties(state.params);
   if (state.has_penalties) {
     const std::uint64_t most = request.num_prompt_tokens + std::uint64_t{state.params.max_tokens};
@@ -195,14 +202,18 @@ std::span<const float> Sampler::masked(const SampleRow& row, Scratch& scratch) c
 std::span<const float> Sampler::adjusted(const SlotState& state, std::span<const float> logits, Scratch& scratch) const {
   const SamplingParams& params = state.params;
   const bool masks = state.num_outputs < params.min_tokens;
-  if (!masks && params.logit_bias.empty() && !state.has_penalties && params.allowed_token_ids.empty() && params.bad_words.empty())
+  const bool has_rules = params.timestamps.first_time > 0;
+  if (!masks && !has_rules && params.logit_bias.empty() && !state.has_penalties && params.allowed_token_ids.empty() &&
+      params.bad_words.empty())
     return logits;
-  if (params.allowed_token_ids.empty()) {
-    scratch.logits.assign(logits.begin(), logits.end());
-  } else {
+  const std::vector<TokenId>* only = has_rules ? state.timestamps.choice(params.timestamps) : nullptr;
+  if (only != nullptr || !params.allowed_token_ids.empty()) {
     scratch.logits.assign(logits.size(), kMasked);
-    for (const TokenId token : params.allowed_token_ids)
+    for (const TokenId token : only != nullptr ? *only : params.allowed_token_ids)
       scratch.logits[static_cast<std::size_t>(token)] = logits[static_cast<std::size_t>(token)];
+    if (only != nullptr) return scratch.logits;
+  } else {
+    scratch.logits.assign(logits.begin(), logits.end());
   }
   for (const std::vector<TokenId>& word : params.bad_words)
     if (ends_with(state.outputs, std::span(word).first(word.size() - 1))) scratch.logits[static_cast<std::size_t>(word.back())] = kMasked;
@@ -212,6 +223,7 @@ std::span<const float> Sampler::adjusted(const SlotState& state, std::span<const
     std::ranges::for_each(params.stop_token_ids, [&](TokenId token) { scratch.logits[static_cast<std::size_t>(token)] = kMasked; });
   }
   if (state.has_penalties) apply_penalties(params, state.counts, scratch.logits);
+  if (has_rules) state.timestamps.apply(params.timestamps, scratch.logits);
   return scratch.logits;
 }
 
@@ -234,7 +246,8 @@ void Sampler::sample_one(const SampleRow& row, SampleOutcome& outcome, Scratch& 
     return;
   }
   outcome.status = SampleOutcome::Status::ok;
-  if (state.params.temperature < kGreedyTemperature) {
+  const bool has_choice = state.timestamps.choice(state.params.timestamps) != nullptr;  // which is not drawn
+  if (has_choice || state.params.temperature < kGreedyTemperature) {
     outcome.token = first_index_of(logits, max);
   } else {
     const DrawParams draw{state.params.temperature, state.params.min_p, state.params.top_k, state.params.top_p};
@@ -246,6 +259,7 @@ void Sampler::sample_one(const SampleRow& row, SampleOutcome& outcome, Scratch& 
   }
   ++state.num_outputs;
   if (state.has_penalties) ++state.counts[outcome.token];
+  if (state.params.timestamps.first_time > 0) state.timestamps.add(state.params.timestamps, outcome.token);
   if (state.num_kept > 0) keep_output(state, outcome.token);
 }
 

@@ -3,8 +3,8 @@
 // the batch, the slot, or a preemption.
 //
 // The order is vLLM V1's: what a mask forbids is -infinity from the start; log probabilities of that distribution; allowed_token_ids,
-// bad_words, logit_bias and the min_tokens mask; repetition, frequency and presence penalties; greedy if temperature < 1e-5; else
-// temperature, min_p, top_k, top_p and one draw.
+// bad_words, logit_bias and the min_tokens mask; repetition, frequency and presence penalties; the rules of timestamps; greedy if
+// temperature < 1e-5; else temperature, min_p, top_k, top_p and one draw.
 #include <cstdint>
 #include <memory>
 #include <span>

@@ -43,6 +43,14 @@ Result<void> validate_ids(const SamplingParams& params) {
     if (token < 0) return out_of_range("stop_token_ids", token, "that is a token id of the model");
   for (const TokenId token : params.allowed_token_ids)
     if (token < 0) return out_of_range("allowed_token_ids", token, "that is a token id of the model");
+  const TimestampRules& times = params.timestamps;
+  if (times.first_time < 0) return out_of_range("timestamps.first_time", times.first_time, "that is a token id of the model");
+  if (times.first_time > 0 && (times.end < 0 || times.end >= times.first_time))
+    return out_of_range("timestamps.end", times.end, "below timestamps.first_time");
+  for (const std::vector<TokenId>& choice : times.begins)
+    if (choice.empty()) return fail(ErrorCode::invalid_argument, "timestamps.begins", "holds a choice of nothing", "leave it out");
+  for (const TokenId token : times.not_first)
+    if (token < 0) return out_of_range("timestamps.not_first", token, "that is a token id of the model");
   for (const std::vector<TokenId>& word : params.bad_words) {
     if (word.empty()) return fail(ErrorCode::invalid_argument, "bad_words", "holds a word without tokens", "leave it out");
     for (const TokenId token : word)

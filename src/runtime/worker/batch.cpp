@@ -16,10 +16,12 @@ constexpr TokenId kOwnDraft = -1;  // ScheduledRequest::drafts
 
 }  // namespace
 
-Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint32_t max_num_batched_tokens, std::uint32_t num_spec_tokens)
+Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint32_t max_num_batched_tokens, std::uint32_t num_spec_tokens,
+             bool has_encoder)
     : max_model_len_(max_model_len),
       max_num_batched_tokens_(max_num_batched_tokens),
       num_spec_tokens_(num_spec_tokens),
+      has_encoder_(has_encoder),
       histories_(max_num_seqs),
       prompt_rows_(max_num_seqs),
       pooling_(max_num_seqs),
@@ -80,7 +82,8 @@ void Batch::expect(Slot slot, std::span<const TokenId> drafts) {
 void Batch::refuse_unserved(const StepPlan& plan) const {
   for (const ScheduledRequest& request : plan.scheduled) {
     QUIRE_CHECK(request.drafts.size() <= num_spec_tokens_ && request.drafts.size() < request.num_tokens, "more drafts than it verifies");
-    QUIRE_CHECK(request.encoder_inputs.empty() || pictures_[request.slot.value] != nullptr, "an encoder's input of no request's");
+    QUIRE_CHECK(has_encoder_ || request.encoder_inputs.empty() || pictures_[request.slot.value] != nullptr,
+                "an encoder's input of no request's");
     QUIRE_CHECK(request.new_tokens.empty(), "this worker is no stage of a pipeline");
   }
 }

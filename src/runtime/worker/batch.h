@@ -42,8 +42,9 @@ struct PoolRun {
 // Owned by a worker; one thread at a time. Slots are the core's; each holds a history from admit() to release().
 class Batch {
  public:
-  // `num_spec_tokens`: drafts of a request in a step, at most.
-  Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint32_t max_num_batched_tokens, std::uint32_t num_spec_tokens = 0);
+  // `num_spec_tokens`: drafts of a request in a step, at most. `has_encoder`: plans may name inputs, which somebody else sees to.
+  Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint32_t max_num_batched_tokens, std::uint32_t num_spec_tokens = 0,
+        bool has_encoder = false);
 
   // Histories only; a plan that names a slot it does not hold, or admits into a taken one, is a broken invariant.
   void release(Slot slot);
@@ -59,8 +60,8 @@ class Batch {
   [[nodiscard]] const PromptPictures* pictures(Slot slot) const { return pictures_[slot.value].get(); }
 
   // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for more drafts,
-  // for encoders of a request without pictures, or for pipeline stages is a broken invariant. Of pictures that rows show the embeddings are
-  // there.
+  // for an encoder where the worker has none and the request no pictures, or for pipeline stages is a broken invariant. Of pictures that
+  // rows show the embeddings are there.
   //
   // With asynchronous scheduling a plan is made as if all drafts in flight were right: those that were not move its positions back, and
   // what is expected takes the places of drafts, or none.
@@ -97,6 +98,7 @@ class Batch {
   std::uint32_t max_model_len_;
   std::uint32_t max_num_batched_tokens_;
   std::uint32_t num_spec_tokens_;
+  bool has_encoder_;
   std::vector<std::vector<TokenId>> histories_;  // empty: free
   std::vector<TokenId> tokens_;
   std::vector<BatchSequence> sequences_;

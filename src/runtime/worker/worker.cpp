@@ -13,15 +13,17 @@
 namespace quire {
 
 Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
-               std::shared_ptr<Transport> transport, LogitsObserver* observer, const AdapterSource* adapters)
+               std::shared_ptr<Transport> transport, LogitsObserver* observer, const AdapterSource* adapters,
+               const EncoderSource* encoder_inputs)
     : max_num_seqs_(limits.max_num_seqs),
       pool_(std::move(pool)),
       model_(std::move(model)),
       cache_(std::move(cache)),
       transfers_(std::move(transport), cache_.pages()),
-      tables_(cache_.layout(), limits.max_num_seqs, limits.max_model_len),
+      tables_(cache_.layout(), limits.max_num_seqs, limits.max_model_len, model_->info().encoder.num_positions),
       sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer->eog, pool_.get()),
-      batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens, limits.speculation.num_speculative_tokens),
+      batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens, limits.speculation.num_speculative_tokens,
+             model_->info().has_encoder()),
       prompt_scorer_(model_->info().vocab_size),
       pooler_(limits.max_num_seqs, model_->info().hidden_size),
       logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * (1 + limits.speculation.num_speculative_tokens) *
@@ -29,6 +31,7 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
       pooled_logits_(std::make_unique_for_overwrite<float[]>(model_->info().vocab_size)),
       observer_(observer),
       adapters_(adapters),
+      encoder_inputs_(encoder_inputs),
       task_(*pool_, limits.max_num_seqs, *this) {
   rows_.reserve(limits.max_num_seqs);
   if (model_->vision() != nullptr) encoder_.emplace(*model_->vision());
@@ -45,7 +48,7 @@ WorkerCapabilities Worker::capabilities() const {
           .prompt_logprobs = true,
           .routed_experts = model_->info().num_experts > 0,
           .pooling = true,
-          .encoder_inputs = encoder_.has_value()};
+          .encoder_inputs = encoder_.has_value() || (model_->info().has_encoder() && encoder_inputs_ != nullptr)};
 }
 
 // What the plan says of the encoder cache, and embeddings that its rows need and that are not there yet.
@@ -67,6 +70,7 @@ void Worker::encode_needed(const StepPlan& plan) {
 void Worker::forward(const StepPlan& plan) {
   update_batch(plan);
   encode_needed(plan);
+  encode(plan);
   rows_.clear();
   const std::size_t vocab_size = model_->info().vocab_size;
   const BatchInput input = batch_.build(plan);
@@ -176,6 +180,15 @@ void Worker::update_batch(const StepPlan& plan) {
   // In the plan's order: a copy's source may be written by a later one.
   for (const BlockCopy& copy : plan.copies) cache_.copy(copy.source, copy.destination);
   transfers_.load(plan);
+}
+
+// What an encoder makes of a request's input is in the KV cache before its first token is computed.
+void Worker::encode(const StepPlan& plan) {
+  for (const ScheduledRequest& request : plan.scheduled) {
+    if (request.encoder_inputs.empty()) continue;
+    QUIRE_CHECK(encoder_inputs_ != nullptr && request.encoder_inputs.size() == 1, "one input, for the encoder that the model has");
+    model_->encode(encoder_inputs_->find(request.id)->features, request.slot, cache_, tables_);
+  }
 }
 
 void Worker::read_hidden(std::span<const std::uint32_t> outputs, const PoolRun& /*run*/, std::span<float> rows) {

@@ -19,6 +19,7 @@
 #include "runtime/transport/transfer_runner.h"
 #include "runtime/worker/adapter_source.h"
 #include "runtime/worker/batch.h"
+#include "runtime/worker/encoder_source.h"
 #include "runtime/worker/picture_encoder.h"
 #include "runtime/worker/pooler.h"
 #include "runtime/worker/prompt_scorer.h"
@@ -46,9 +47,11 @@ class LogitsObserver {
 // The model on this machine's processors.
 class Worker final : public WorkerBase, private StepParts, private PassHooks, private PooledRows {
  public:
-  // `model` was loaded with `pool`. `transport`, `observer` and `adapters` may be null; the last two must outlive the worker.
+  // `model` was loaded with `pool`. `transport`, `observer`, `adapters` and `encoder_inputs` may be null; the last three must outlive the
+  // worker.
   Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
-         std::shared_ptr<Transport> transport = nullptr, LogitsObserver* observer = nullptr, const AdapterSource* adapters = nullptr);
+         std::shared_ptr<Transport> transport = nullptr, LogitsObserver* observer = nullptr, const AdapterSource* adapters = nullptr,
+         const EncoderSource* encoder_inputs = nullptr);
   ~Worker() override;
 
   [[nodiscard]] WorkerCapabilities capabilities() const override;
@@ -69,6 +72,7 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) override;
   void update_batch(const StepPlan& plan);
   void encode_needed(const StepPlan& plan);
+  void encode(const StepPlan& plan);
   void show_logits(std::span<const std::uint32_t> counts) const;
   [[nodiscard]] std::uint32_t experts_per_token() const;  // over all layers
   void gather_experts(StepResults& results) const;
@@ -105,6 +109,7 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
     BlockId from, to;
   };
   std::vector<StateMove> state_moves_;
+  const EncoderSource* encoder_inputs_;
   StepTask task_;  // last: it uses all the others
 };
 

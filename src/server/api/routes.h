@@ -23,6 +23,7 @@ struct Route {
   Access access = Access::key;
   // Server's thread. The request's body is taken. `wake`: as RequestHandler::handle() has it.
   std::function<Reply(HttpRequest& request, const Wake& wake)> handle;
+  bool takes_form = false;  // its body is multipart/form-data instead of JSON
 };
 
 struct ApiRoutes {

@@ -31,10 +31,10 @@ bool is_own_page(std::string_view from, std::string_view of) {
   return !host.empty() && (origin == "http://" + host || origin == "https://" + host);
 }
 
-bool is_json(const std::string& content_type) {
+bool is_media(const std::string& content_type, std::string_view wanted) {
   const std::string media = to_lower(content_type.substr(0, content_type.find(';')));
   const std::size_t end = media.find_last_not_of(" \t");
-  return media.substr(0, end == std::string::npos ? 0 : end + 1) == "application/json";
+  return media.substr(0, end == std::string::npos ? 0 : end + 1) == wanted;
 }
 
 HttpResponse answer_preflight(const HttpRequest& request) {
@@ -45,7 +45,7 @@ HttpResponse answer_preflight(const HttpRequest& request) {
 
 }  // namespace
 
-std::optional<HttpResponse> guard_request(const HttpRequest& request, const ServerOptions& options) {
+std::optional<HttpResponse> guard_request(const HttpRequest& request, const ServerOptions& options, bool takes_form) {
   if (!is_known_host(request, options)) {
     return error_response(421, {ErrorCode::invalid_argument, "Host", fmt::format("'{}' is not a name of this server", shown(request.host)),
                                 "use localhost, or serve with --allowed-host NAME"});
@@ -59,11 +59,13 @@ std::optional<HttpResponse> guard_request(const HttpRequest& request, const Serv
     if (request.method == "OPTIONS" && !request.preflight_method.empty()) return answer_preflight(request);
   }
   const bool must_be_json = request.has_body || (request.method == "POST" && !request.content_type.empty());
-  if (must_be_json && !is_json(request.content_type)) {
+  const std::string_view media = takes_form ? "multipart/form-data" : "application/json";
+  if (must_be_json && !is_media(request.content_type, media)) {
     return error_response(415,
                           {ErrorCode::invalid_argument, "Content-Type",
                            request.content_type.empty() ? "is missing" : fmt::format("'{}' is not read here", shown(request.content_type)),
-                           "send JSON and say 'Content-Type: application/json'"});
+                           takes_form ? "send a form and say 'Content-Type: multipart/form-data; boundary=...'"
+                                      : "send JSON and say 'Content-Type: application/json'"});
   }
   return std::nullopt;
 }

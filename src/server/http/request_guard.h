@@ -10,7 +10,8 @@
 namespace quire {
 
 // What to answer at once: a refusal (400, 403, 415, 421), or a pre-flight's answer (204). Nothing: go on.
-[[nodiscard]] std::optional<HttpResponse> guard_request(const HttpRequest& request, const ServerOptions& options);
+// `takes_form`: the body may be multipart/form-data, which a page can send without asking, too; its Origin has been looked at.
+[[nodiscard]] std::optional<HttpResponse> guard_request(const HttpRequest& request, const ServerOptions& options, bool takes_form = false);
 
 // Headers that let the page read the answer; none unless cors_allow_origins holds its origin.
 [[nodiscard]] HttpHeaders cors_headers(const HttpRequest& request, const ServerOptions& options);

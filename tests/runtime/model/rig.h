@@ -45,6 +45,7 @@ struct RigOptions {
   std::uint32_t max_tokens = 128;  // per slot
   std::uint32_t num_blocks = 65;
   std::uint32_t max_lora_rank = 0;
+  std::uint32_t num_encoder_positions = 0;  // room for, per slot
 };
 
 inline constexpr std::uint32_t kMaxGroups = 2;
@@ -61,7 +62,7 @@ class Rig {
                                                                     .num_blocks = kMaxGroups * options.num_blocks,
                                                                     .dtype = options.kv,
                                                                     .kernel_block_size = options.kernel_block_size}))),
-        tables_(cache_.layout(), options.num_slots, options.max_tokens) {}
+        tables_(cache_.layout(), options.num_slots, options.max_tokens, options.num_encoder_positions) {}
 
   // To every cache group its own: those of group g are g * num_blocks further on.
   void give_blocks(Slot slot, const std::vector<BlockId>& blocks) {

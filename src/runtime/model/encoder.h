@@ -1,0 +1,45 @@
+#pragma once
+// The encoder of a model of two halves: what it makes of an input is written to the KV cache as keys and values of every decoder layer, and
+// is kept nowhere else.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "runtime/kernel/kernel.h"
+#include "runtime/memory/block_tables.h"
+#include "runtime/memory/kv_cache.h"
+#include "runtime/model/layer.h"
+#include "runtime/model/pass.h"
+#include "runtime/model/weights.h"
+
+namespace quire {
+
+// Owned by Model; one input at a time. What it makes depends on the input alone.
+class Encoder {
+ public:
+  // `weights` outlive it.
+  Encoder(const ModelConfig& config, const DecoderWeights& weights, const Kernels& kernels, ActivationMode mode, ThreadPool& pool);
+
+  // features: [2 * num_positions][num_features]. Keys and values go to the blocks of `slot` in the group of cross attention. A broken
+  // invariant: features of another size, or a slot without blocks for all positions. Allocates nothing.
+  void encode(std::span<const float> features, Slot slot, KvCache& cache, const BlockTables& tables);
+
+  [[nodiscard]] std::uint64_t workspace_bytes() const;
+
+ private:
+  void convolve(std::span<const float> features);
+  void write_cross_kv(std::uint32_t layer, const PagedKvLayer& kv);
+
+  EncoderShape shape_;
+  std::uint32_t num_layers_;  // of the decoder
+  const DecoderWeights& weights_;
+  std::vector<Layer> layers_;
+  Pass pass_;
+  // Rows of time with an empty one before the first and behind the last.
+  std::vector<float> sound_;  // [2 * num_positions + 2][num_features]
+  std::vector<float> first_;  // [2 * num_positions + 2][hidden_size]
+  std::vector<std::int64_t> kv_slots_;
+};
+
+}  // namespace quire

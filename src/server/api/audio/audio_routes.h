@@ -1,0 +1,9 @@
+#pragma once
+// /v1/audio/transcriptions and /v1/audio/translations.
+#include "server/api/routes.h"
+
+namespace quire {
+
+[[nodiscard]] ApiRoutes audio_routes(Serving& serving);
+
+}  // namespace quire

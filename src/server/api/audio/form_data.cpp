@@ -1,0 +1,140 @@
+// A client's bytes, read once from front to back: each search goes on behind what the one before has found.
+#include "server/api/audio/form_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "server/http/error_response.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kMaxBoundary = 70;
+constexpr std::size_t kMaxHeadBytes = 4096;  // of one part
+constexpr std::size_t kMaxNameBytes = 256;
+
+std::unexpected<Error> broken(std::string problem) {
+  return fail(ErrorCode::invalid_argument, "body", std::move(problem), "send multipart/form-data as RFC 7578 has it");
+}
+
+bool equal_names(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; };
+  return std::ranges::equal(a, b, {}, lower, lower);
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
+  text.remove_prefix(begin);
+  return text.substr(0, text.find_last_not_of(" \t") + 1);
+}
+
+// A value of a header's parameter from the front of `rest`, in quotes or not, which goes from there.
+std::optional<std::string> take_value(std::string_view& rest) {
+  std::string value;
+  if (!rest.starts_with('"')) {
+    const std::size_t end = std::min(rest.find(';'), rest.size());
+    value = trimmed(rest.substr(0, end));
+    rest.remove_prefix(end);
+    return value;
+  }
+  for (std::size_t i = 1; i < rest.size(); ++i) {
+    if (rest[i] == '"') {
+      rest.remove_prefix(i + 1);
+      return value;
+    }
+    if (rest[i] == '\\' && i + 1 < rest.size() && (rest[i + 1] == '"' || rest[i + 1] == '\\')) ++i;
+    value += rest[i];
+  }
+  return std::nullopt;
+}
+
+// Of "form-data; name=x; filename=y": the parameter of this name. A broken one hides those behind it.
+std::optional<std::string> parameter(std::string_view header, std::string_view wanted) {
+  std::string_view rest = header.substr(std::min(header.find(';'), header.size()));
+  while (rest.starts_with(';')) {
+    rest = rest.substr(1);
+    const std::size_t equals = std::min(rest.find('='), rest.size());
+    const std::string_view name = trimmed(rest.substr(0, equals));
+    if (equals == rest.size()) return std::nullopt;
+    rest = trimmed(rest.substr(equals + 1));
+    auto value = take_value(rest);
+    if (!value) return std::nullopt;
+    if (equal_names(name, wanted)) return value;
+    rest = trimmed(rest);
+  }
+  return std::nullopt;
+}
+
+Result<std::string> delimiter_of(std::string_view content_type) {
+  const auto boundary = parameter(content_type, "boundary");
+  if (!boundary || boundary->empty() || boundary->size() > kMaxBoundary || boundary->find_first_of("\r\n") != std::string::npos)
+    return fail(ErrorCode::invalid_argument, "Content-Type", "names no boundary",
+                "send 'multipart/form-data; boundary=...' with 1 to 70 characters");
+  return "\r\n--" + *boundary;
+}
+
+// The lines before a part's value.
+Result<FormPart> read_head(std::string_view head) {
+  FormPart part;
+  bool has_name = false;
+  while (!head.empty()) {
+    const std::size_t end = std::min(head.find("\r\n"), head.size());
+    const std::string_view line = head.substr(0, end);
+    head.remove_prefix(std::min(end + 2, head.size()));
+    const std::size_t colon = std::min(line.find(':'), line.size());
+    const std::string_view name = trimmed(line.substr(0, colon));
+    const std::string_view value = trimmed(line.substr(std::min(colon + 1, line.size())));
+    if (equal_names(name, "content-transfer-encoding") && !equal_names(value, "binary") && !equal_names(value, "8bit") &&
+        !equal_names(value, "7bit"))
+      return broken(fmt::format("has a part in the encoding '{}'", shown(value)));
+    if (!equal_names(name, "content-disposition")) continue;
+    auto field = parameter(value, "name");
+    if (!field || field->empty() || field->size() > kMaxNameBytes) return broken("has a part without a name");
+    part.name = *std::move(field);
+    part.is_file = parameter(value, "filename").has_value() || parameter(value, "filename*").has_value();
+    has_name = true;
+  }
+  if (!has_name) return broken("has a part without a name");
+  return part;
+}
+
+}  // namespace
+
+Result<std::vector<FormPart>> parse_form(std::string_view content_type, std::string_view body) {
+  const auto delimiter = delimiter_of(content_type);
+  if (!delimiter) return std::unexpected(delimiter.error());
+  // The first one may stand at the very begin, without the line's end before it.
+  std::string_view rest = body;
+  if (rest.starts_with(std::string_view(*delimiter).substr(2))) {
+    rest.remove_prefix(delimiter->size() - 2);
+  } else {
+    const std::size_t at = rest.find(*delimiter);
+    if (at == std::string_view::npos) return broken("has no part");
+    rest.remove_prefix(at + delimiter->size());
+  }
+  std::vector<FormPart> parts;
+  while (!rest.starts_with("--")) {
+    if (parts.size() == kMaxFormParts) return broken(fmt::format("has more than {} parts", kMaxFormParts));
+    const std::string_view padding = rest.substr(0, std::min(rest.find_first_not_of(" \t"), rest.size()));
+    rest.remove_prefix(padding.size());
+    if (!rest.starts_with("\r\n")) return broken("has a boundary that does not end its line");
+    rest.remove_prefix(2);
+    // No line at all before the value is a part without a name, too.
+    const std::size_t head_end = rest.substr(0, kMaxHeadBytes).find("\r\n\r\n");
+    if (head_end == std::string_view::npos) return broken("has a part whose head does not end");
+    auto part = read_head(rest.substr(0, head_end));
+    if (!part) return std::unexpected(std::move(part.error()));
+    rest.remove_prefix(head_end + 4);
+    const std::size_t end = rest.find(*delimiter);
+    if (end == std::string_view::npos) return broken("ends within a part");
+    part->value = rest.substr(0, end);
+    rest.remove_prefix(end + delimiter->size());
+    parts.push_back(*std::move(part));
+  }
+  return parts;
+}
+
+}  // namespace quire

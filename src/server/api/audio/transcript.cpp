@@ -1,0 +1,135 @@
+// Values in, text out: nothing here waits or fails.
+#include "server/api/audio/transcript.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/json_text.h"
+
+namespace quire {
+namespace {
+
+std::string_view trimmed_text(std::string_view text) {
+  const std::size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
+  text.remove_prefix(begin);
+  return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+}
+
+// 01:02:03.456
+std::string clock_time(double seconds, char point) {
+  const auto ms = static_cast<std::uint64_t>(std::llround(std::max(seconds, 0.0) * 1000.0));
+  return fmt::format("{:02}:{:02}:{:02}{}{:03}", ms / 3'600'000, ms / 60'000 % 60, ms / 1000 % 60, point, ms % 1000);
+}
+
+std::string usage_json(const Transcript& transcript) {
+  return fmt::format(R"({{"type":"duration","seconds":{}}})", static_cast<std::uint64_t>(std::ceil(transcript.duration_s)));
+}
+
+std::string segment_json(const SpeechSegment& segment, std::size_t id, float temperature) {
+  // Whisper counts in frames of 10 ms.
+  return fmt::format(R"({{"id":{},"seek":{},"start":{:.2f},"end":{:.2f},"text":{},"tokens":[{}],"temperature":{},"avg_logprob":{:.6f},)"
+                     R"("compression_ratio":null,"no_speech_prob":null}})",
+                     id, std::llround(segment.window_s * 100.0), segment.start_s, segment.end_s, json_string(segment.text),
+                     fmt::join(segment.tokens, ","), temperature, segment.mean_logprob);
+}
+
+std::string verbose_json(const Transcript& transcript) {
+  std::string body = fmt::format(R"({{"task":"{}","language":{},"duration":{:.2f},"text":{},"segments":[)",
+                                 transcript.is_translation ? "translate" : "transcribe", json_string(transcript.language),
+                                 transcript.duration_s, json_string(transcript.text()));
+  for (std::size_t i = 0; i < transcript.segments.size(); ++i)
+    body += (i > 0 ? "," : "") + segment_json(transcript.segments[i], i, transcript.temperature);
+  return body + fmt::format(R"(],"usage":{}}})", usage_json(transcript));
+}
+
+// "-->" within a cue would be read as its times.
+std::string cue_text(std::string_view text) {
+  std::string cue(trimmed_text(text));
+  for (std::size_t at = cue.find("-->"); at != std::string::npos; at = cue.find("-->", at)) cue.replace(at, 3, "->");
+  return cue;
+}
+
+std::string subtitles(const Transcript& transcript, bool is_vtt) {
+  std::string body = is_vtt ? "WEBVTT\n\n" : "";
+  const char point = is_vtt ? '.' : ',';
+  std::size_t number = 0;
+  for (const SpeechSegment& segment : transcript.segments) {
+    const std::string text = cue_text(segment.text);
+    if (text.empty()) continue;
+    if (!is_vtt) body += fmt::format("{}\n", ++number);
+    body += fmt::format("{} --> {}\n{}\n\n", clock_time(segment.start_s, point), clock_time(segment.end_s, point), text);
+  }
+  return body;
+}
+
+}  // namespace
+
+std::string Transcript::text() const {
+  std::string all;
+  for (const SpeechSegment& segment : segments) all += segment.text;
+  return std::string(trimmed_text(all));
+}
+
+std::string write_transcript(const Transcript& transcript, TranscriptForm form) {
+  switch (form) {
+    case TranscriptForm::json:
+      return fmt::format(R"({{"text":{},"usage":{}}})", json_string(transcript.text()), usage_json(transcript));
+    case TranscriptForm::verbose_json:
+      return verbose_json(transcript);
+    case TranscriptForm::text:
+      return transcript.text() + "\n";
+    case TranscriptForm::srt:
+      return subtitles(transcript, false);
+    case TranscriptForm::vtt:
+      return subtitles(transcript, true);
+  }
+  return {};
+}
+
+std::string_view media_type(TranscriptForm form) {
+  return form == TranscriptForm::json || form == TranscriptForm::verbose_json ? "application/json" : "text/plain; charset=utf-8";
+}
+
+std::string delta_event(std::string_view text) {
+  return fmt::format("data: {{\"type\":\"transcript.text.delta\",\"delta\":{}}}\n\n", json_string(text));
+}
+
+std::string done_event(const Transcript& transcript) {
+  return fmt::format("data: {{\"type\":\"transcript.text.done\",\"text\":{},\"usage\":{}}}\n\ndata: [DONE]\n\n",
+                     json_string(transcript.text()), usage_json(transcript));
+}
+
+HeardWindow cut_window(std::span<const TokenId> outputs, double window_s, const SpeechVocabulary& words) {
+  // A hostile recording must not be heard at every step of 0.02 s.
+  constexpr double kLeastProgress = 1.0;
+  HeardWindow heard{.parts = {}, .next_s = window_s};
+  const auto is_time = [&](std::size_t i) { return words.is_time(outputs[i]); };
+  const auto within = [&](double seconds) { return std::clamp(seconds, 0.0, window_s); };
+  const std::size_t count = outputs.size();
+  const bool ends_with_one_time = count >= 2 && is_time(count - 1) && !is_time(count - 2);
+  std::size_t begin = 0;
+  const auto cut_at = [&](std::size_t end) {
+    const std::span<const TokenId> part = outputs.subspan(begin, end - begin);
+    heard.parts.push_back({within(words.seconds_of(part.front())), within(words.seconds_of(part.back())), part});
+    begin = end;
+  };
+  for (std::size_t i = 1; i < count; ++i)
+    if (is_time(i) && is_time(i - 1)) cut_at(i);
+  if (heard.parts.empty()) {
+    // One text, which lasts until its last time, if it has one.
+    const auto last = std::ranges::find_if(outputs.rbegin(), outputs.rend(), [&](TokenId token) { return words.is_time(token); });
+    const double end = last == outputs.rend() || *last == words.first_time ? window_s : within(words.seconds_of(*last));
+    if (count > 0) heard.parts.push_back({0.0, end, outputs});
+    return heard;
+  }
+  if (ends_with_one_time) {
+    cut_at(count);
+    return heard;
+  }
+  heard.next_s = std::min(window_s, std::max(kLeastProgress, within(words.seconds_of(outputs[begin - 1]))));
+  return heard;
+}
+
+}  // namespace quire

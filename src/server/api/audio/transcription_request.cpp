@@ -1,0 +1,212 @@
+// On threads that read bodies: nothing here changes what others see.
+#include "server/api/audio/transcription_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "server/api/audio/form_data.h"
+#include "server/http/error_response.h"
+#include "server/request/served_model.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kMaxTextBytes = 16 << 10;
+
+// Text fields of a form, each at most once, and what is wrong with the first that is wrong.
+class FormReader {
+ public:
+  explicit FormReader(const std::vector<FormPart>& parts) {
+    for (const FormPart& part : parts) {
+      if (part.name == "file") continue;
+      if (part.value.size() > kMaxTextBytes) reject(part.name, fmt::format("has {} bytes", part.value.size()), "send a short text");
+      values_[part.name].push_back(part.value);
+    }
+  }
+
+  std::vector<std::string_view> all(const std::string& name) {
+    auto node = values_.extract(name);
+    return node.empty() ? std::vector<std::string_view>() : std::move(node.mapped());
+  }
+  std::optional<std::string_view> one(const std::string& name) {
+    const auto values = all(name);
+    if (values.size() > 1) reject(name, "is given more than once", "send one");
+    return values.empty() ? std::nullopt : std::optional(values.front());
+  }
+  template <class Number>
+  std::optional<Number> number(const std::string& name) {
+    const auto text = one(name);
+    if (!text || text->empty()) return std::nullopt;
+    Number value{};
+    const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), value);
+    if (code != std::errc() || end != text->data() + text->size()) reject(name, fmt::format("'{}' is no such number", shown(*text)), "");
+    return value;
+  }
+  bool boolean(const std::string& name) {
+    const std::string_view text = one(name).value_or("false");
+    const bool is_true = text == "true" || text == "True" || text == "1";
+    if (!is_true && text != "false" && text != "False" && text != "0")
+      reject(name, fmt::format("is '{}'", shown(text)), "send true or false");
+    return is_true;
+  }
+  void reject(std::string field, std::string problem, std::string remedy, ErrorCode code = ErrorCode::invalid_argument) {
+    if (!error_) error_ = Error{code, std::move(field), std::move(problem), std::move(remedy)};
+  }
+  // Names that nobody has asked for.
+  [[nodiscard]] std::string rest() const {
+    std::string names;
+    for (const auto& [name, values] : values_) names += (names.empty() ? "" : ",") + shown(name);
+    return names;
+  }
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+
+ private:
+  std::map<std::string, std::vector<std::string_view>> values_;
+  std::optional<Error> error_;
+};
+
+void read_form_of_answer(FormReader& reader, TranscriptionRequest& request) {
+  constexpr std::array kForms{std::pair("json", TranscriptForm::json), std::pair("verbose_json", TranscriptForm::verbose_json),
+                              std::pair("text", TranscriptForm::text), std::pair("srt", TranscriptForm::srt),
+                              std::pair("vtt", TranscriptForm::vtt)};
+  const std::string_view name = reader.one("response_format").value_or("json");
+  const auto* form = std::ranges::find(kForms, name, [](const auto& entry) { return std::string_view(entry.first); });
+  if (form == kForms.end())
+    reader.reject("response_format", fmt::format("is '{}'", shown(name)), "use json, verbose_json, text, srt or vtt");
+  else
+    request.form = form->second;
+  request.stream = reader.boolean("stream");
+  if (request.stream && request.form != TranscriptForm::json && request.form != TranscriptForm::text)
+    reader.reject("stream", fmt::format("is set, and response_format is {}", name), "send json or text, or leave it out");
+  for (const char* field : {"timestamp_granularities[]", "timestamp_granularities"}) {
+    for (const std::string_view kind : reader.all(field)) {
+      if (kind == "segment") continue;
+      reader.reject("timestamp_granularities", fmt::format("holds '{}', and times are those of segments", shown(kind)), "send segment",
+                    kind == "word" ? ErrorCode::unsupported : ErrorCode::invalid_argument);
+    }
+  }
+}
+
+void read_language(FormReader& reader, const SpeechVocabulary& words, TranscriptionRequest& request) {
+  request.language = reader.one("language").value_or("");
+  if (!words.is_multilingual) {
+    if (request.is_translation)
+      reader.reject("model", "hears English alone, and writes it down", "use /v1/audio/transcriptions", ErrorCode::unsupported);
+    if (!request.language.empty() && request.language != "en")
+      reader.reject("language", fmt::format("is '{}', and this model hears English alone", shown(request.language)), "send en");
+    request.language = "en";
+  } else if (!request.language.empty() && !words.language(request.language)) {
+    reader.reject("language", fmt::format("'{}' is none that the model knows", shown(request.language)),
+                  "send a code of ISO 639-1, such as en, or leave it out");
+  }
+}
+
+void read_sampling(FormReader& reader, const RequestContext& context, SamplingParams& sampling) {
+  const GenerationDefaults& defaults = context.options.generation_defaults;
+  sampling.temperature = reader.number<float>("temperature").value_or(0.0F);
+  sampling.top_p = reader.number<float>("top_p").value_or(static_cast<float>(defaults.top_p.value_or(1.0)));
+  sampling.top_k = std::max(reader.number<std::int32_t>("top_k").value_or(0), 0);
+  sampling.min_p = reader.number<float>("min_p").value_or(0.0F);
+  sampling.repetition_penalty = reader.number<float>("repetition_penalty").value_or(1.0F);
+  sampling.frequency_penalty = reader.number<float>("frequency_penalty").value_or(0.0F);
+  sampling.presence_penalty = reader.number<float>("presence_penalty").value_or(0.0F);
+  sampling.seed = reader.number<std::uint64_t>("seed");
+}
+
+void read_prompt(FormReader& reader, const SpeechModel& speech, const ServedModel& model, TranscriptionRequest& request) {
+  const std::string_view text = reader.one("prompt").value_or("");
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return;
+  if (!speech.words.previous) return reader.reject("prompt", "is given, and the model has no <|startofprev|>", "leave it out");
+  auto tokens = model.tokenizer().encode(fmt::format(" {}", text.substr(text.find_first_not_of(" \t\r\n"))), {.add_special = false});
+  if (!tokens) return reader.reject("prompt", tokens.error().message, "send a shorter one");
+  // The end counts, as Whisper was taught.
+  const std::size_t most = speech.max_model_len / 2 - 1;
+  if (tokens->size() > most) tokens->erase(tokens->begin(), tokens->end() - static_cast<std::ptrdiff_t>(most));
+  request.previous = *std::move(tokens);
+}
+
+Result<std::string_view> file_of(const std::vector<FormPart>& parts) {
+  const auto is_file = [](const FormPart& part) { return part.name == "file"; };
+  const auto count = std::ranges::count_if(parts, is_file);
+  if (count != 1)
+    return fail(ErrorCode::invalid_argument, "file", count == 0 ? "is missing" : "is given more than once", "send one recording");
+  const auto part = std::ranges::find_if(parts, is_file);
+  if (part->value.empty()) return fail(ErrorCode::invalid_argument, "file", "is empty", "send a recording");
+  return part->value;
+}
+
+}  // namespace
+
+Result<TranscriptionRequest> read_transcription(std::string_view content_type, std::string_view body, bool is_translation,
+                                                const SpeechModel& speech, const RequestContext& context, std::string_view& file) {
+  const auto parts = parse_form(content_type, body);
+  if (!parts) return std::unexpected(parts.error());
+  const auto found = file_of(*parts);
+  if (!found) return std::unexpected(found.error());
+  file = *found;
+  FormReader reader(*parts);
+  TranscriptionRequest request;
+  request.is_translation = is_translation;
+  if (auto model = context.model.adapter_of(std::string(reader.one("model").value_or(""))); !model)
+    return std::unexpected(std::move(model.error()));
+  read_form_of_answer(reader, request);
+  read_language(reader, speech.words, request);
+  read_sampling(reader, context, request.sampling);
+  read_prompt(reader, speech, context.model, request);
+  request.ignored_fields = reader.rest();
+  if (!request.ignored_fields.empty() && context.options.strict_fields)
+    reader.reject(request.ignored_fields, "is not known here", "leave it out");
+  if (reader.error()) return std::unexpected(*reader.error());
+  if (auto valid = request.sampling.validate(); !valid) return std::unexpected(std::move(valid.error()));
+  return request;
+}
+
+std::vector<TokenId> prompt_of(const TranscriptionRequest& request, const SpeechVocabulary& words, std::string_view language,
+                               bool has_times) {
+  std::vector<TokenId> prompt;
+  if (!request.previous.empty()) {
+    prompt.push_back(*words.previous);
+    prompt.insert(prompt.end(), request.previous.begin(), request.previous.end());
+  }
+  prompt.push_back(words.start);
+  if (words.is_multilingual) {
+    const auto spoken = words.language(language);
+    if (!spoken) return prompt;
+    prompt.push_back(*spoken);
+    prompt.push_back(request.is_translation ? words.translate : words.transcribe);
+  }
+  if (!has_times) prompt.push_back(words.no_times);
+  return prompt;
+}
+
+SamplingParams sampling_of(const TranscriptionRequest& request, const SpeechModel& speech, std::string_view language, bool has_times) {
+  const SpeechVocabulary& words = speech.words;
+  SamplingParams sampling = request.sampling;
+  sampling.max_tokens = speech.max_model_len / 2;
+  sampling.stop_token_ids = {words.end};
+  sampling.logprobs = 0;
+  sampling.timestamps = {.first_time = words.first_time,
+                         .end = words.end,
+                         .max_first = speech.speech.max_first_time,
+                         .has_times = has_times,
+                         .not_first = speech.speech.not_first,
+                         .begins = {}};
+  for (const TokenId token : speech.speech.suppressed) sampling.bad_words.push_back({token});
+  // As openai-whisper does beside the list: what tells it what to do is nothing that it says.
+  for (const TokenId token : {words.start, words.transcribe, words.translate, words.no_times}) sampling.bad_words.push_back({token});
+  if (!words.is_multilingual || !language.empty()) return sampling;
+  std::vector<TokenId> spoken;
+  for (const auto& [code, token] : words.languages) spoken.push_back(token);
+  sampling.timestamps.begins = {std::move(spoken), {request.is_translation ? words.translate : words.transcribe}};
+  if (!has_times) sampling.timestamps.begins.push_back({words.no_times});
+  sampling.max_tokens += static_cast<std::uint32_t>(sampling.timestamps.begins.size());
+  return sampling;
+}
+
+}  // namespace quire

@@ -1,0 +1,90 @@
+#include "server/api/audio/transcript.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json/parse.hpp>
+#include <string>
+#include <vector>
+
+#include "server/api/audio/speech_model.h"
+
+namespace quire {
+namespace {
+
+SpeechVocabulary speech_words() {
+  SpeechVocabulary words;
+  words.end = kSpeechEnd;
+  words.first_time = kSpeechFirstTime;
+  return words;
+}
+
+Transcript two_segments() {
+  return {
+      .is_translation = false,
+      .language = "en",
+      .duration_s = 3725.25,
+      .temperature = 0.0F,
+      .segments = {{.start_s = 0.0, .end_s = 1.5, .text = " One --> \"two\".", .tokens = {1, 2}, .window_s = 0.0, .mean_logprob = -0.25},
+                   {.start_s = 3723.04, .end_s = 3725.25, .text = " Three.", .tokens = {3}, .window_s = 3700.5, .mean_logprob = -0.5}}};
+}
+
+TEST(TranscriptTest, IsWrittenInEveryForm) {
+  const Transcript heard = two_segments();
+  EXPECT_EQ(write_transcript(heard, TranscriptForm::text), "One --> \"two\". Three.\n");
+  EXPECT_EQ(write_transcript(heard, TranscriptForm::srt),
+            "1\n00:00:00,000 --> 00:00:01,500\nOne -> \"two\".\n\n2\n01:02:03,040 --> 01:02:05,250\nThree.\n\n");
+  EXPECT_EQ(write_transcript(heard, TranscriptForm::vtt),
+            "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\nOne -> \"two\".\n\n01:02:03.040 --> 01:02:05.250\nThree.\n\n");
+  const auto json = boost::json::parse(write_transcript(heard, TranscriptForm::json));
+  EXPECT_EQ(json.at("text"), "One --> \"two\". Three.");
+  EXPECT_EQ(json.at("usage").at("seconds"), 3726);
+  const auto verbose = boost::json::parse(write_transcript(heard, TranscriptForm::verbose_json));
+  EXPECT_EQ(verbose.at("task"), "transcribe");
+  EXPECT_EQ(verbose.at("language"), "en");
+  EXPECT_EQ(verbose.at("duration"), 3725.25);
+  const auto& last = verbose.at("segments").at(1);
+  EXPECT_EQ(last.at("id"), 1);
+  EXPECT_EQ(last.at("seek"), 370050);
+  EXPECT_EQ(last.at("start"), 3723.04);
+  EXPECT_EQ(last.at("text"), " Three.");
+  EXPECT_EQ(last.at("tokens").at(0), 3);
+  EXPECT_EQ(last.at("avg_logprob"), -0.5);
+}
+
+struct CutCase {
+  std::vector<TokenId> outputs;
+  double window_s;
+  std::vector<std::pair<double, double>> parts;
+  double next_s;
+};
+
+// As openai-whisper's transcribe() cuts and goes on.
+TEST(TranscriptTest, WindowsAreCutWhereTwoTimesMeet) {
+  const auto t = [](double seconds) { return time_token(static_cast<int>(seconds * 50.0 + 0.5)); };
+  const CutCase cases[] = {
+      // two segments, and the begin of a third, which is heard again
+      {{t(0), 1, t(2), t(2), 2, t(5), t(5), 3}, 30.0, {{0, 2}, {2, 5}}, 5.0},
+      // the last one ends with the window
+      {{t(0), 1, t(2), t(2), 2, t(5)}, 30.0, {{0, 2}, {2, 5}}, 30.0},
+      // one text, with an end or without
+      {{t(0), 1, 2, t(4)}, 30.0, {{0, 4}}, 30.0},
+      {{t(0), 1, 2}, 12.5, {{0, 12.5}}, 12.5},
+      {{1, 2}, 30.0, {{0, 30}}, 30.0},
+      {{}, 30.0, {}, 30.0},
+      // times beyond the recording, and hardly any progress
+      {{t(0), 1, t(28), t(28), 2}, 10.0, {{0, 10}}, 10.0},
+      {{t(0), 1, t(0.02), t(0.02), 2}, 30.0, {{0, 0.02}}, 1.0},
+  };
+  for (const CutCase& one : cases) {
+    const HeardWindow heard = cut_window(one.outputs, one.window_s, speech_words());
+    ASSERT_EQ(heard.parts.size(), one.parts.size());
+    for (std::size_t i = 0; i < one.parts.size(); ++i) {
+      EXPECT_NEAR(heard.parts[i].start_s, one.parts[i].first, 1e-9);
+      EXPECT_NEAR(heard.parts[i].end_s, one.parts[i].second, 1e-9);
+    }
+    EXPECT_NEAR(heard.next_s, one.next_s, 1e-9);
+  }
+}
+
+}  // namespace
+}  // namespace quire

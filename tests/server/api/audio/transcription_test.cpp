@@ -1,0 +1,185 @@
+// Transcriptions over real sockets, with an engine that says what the test has it say.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "server/api/audio/speech_model.h"
+#include "server/running_server.h"
+#include "sound/sound_reader.h"
+#include "sound/wave_file.h"
+
+namespace quire {
+namespace {
+
+class TranscriptionTest : public RunningServer {
+ protected:
+  void SetUp() override {
+    if (!check_sound_reader()) GTEST_SKIP() << "this build reads no sound";
+    engine.set_model(speech_model());
+    engine.set_max_model_len(448);
+  }
+
+  static std::string field(const std::string& name, const std::string& value) {
+    return "--xyz\r\nContent-Disposition: form-data; name=\"" + name + "\"\r\n\r\n" + value + "\r\n";
+  }
+  static std::string recording(double seconds) {
+    return wave_file(std::vector<float>(static_cast<std::size_t>(seconds * 16'000)), 16'000, 1);
+  }
+  ClientResponse send_form(const std::string& parts, const std::string& path = "/v1/audio/transcriptions") {
+    const std::string body = parts + "--xyz--\r\n";
+    HttpClient client(port);
+    client.send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=xyz\r\nContent-Length: " +
+                std::to_string(body.size()) + "\r\n\r\n" + body);
+    return client.receive();
+  }
+  ClientResponse transcribe(double seconds, const std::string& more = {}, const std::string& path = "/v1/audio/transcriptions") {
+    return send_form(field("file", recording(seconds)) + field("model", "ears") + more, path);
+  }
+  void hear(std::string text) {
+    engine.speak_with([text = std::move(text)](const EngineRequest& request) {
+      std::vector<TokenId> tokens;
+      for (const auto& choice : request.sampling.timestamps.begins) tokens.push_back(choice.back());
+      say(tokens, text);
+      tokens.push_back(kSpeechEnd);
+      return tokens;
+    });
+  }
+};
+
+TEST_F(TranscriptionTest, AShortRecordingIsOneRequestThatBeginsWithItsLanguage) {
+  hear(" Hello.");
+  start();
+  const auto response = transcribe(2.0);
+  EXPECT_EQ(response.status, 200U) << response.body;
+  EXPECT_EQ(response.json().at("text"), "Hello.");
+  EXPECT_EQ(response.json().at("usage").at("seconds"), 2);
+  ASSERT_EQ(engine.num_submitted(), 1U);
+  const EngineRequest heard = engine.at(0).request;
+  EXPECT_EQ(heard.prompt, std::vector<TokenId>{kSpeechStart});
+  const std::vector<std::vector<TokenId>> begins = {{kSpeechEnglish, kSpeechGerman}, {kSpeechTranscribe}, {kSpeechNoTimes}};
+  EXPECT_EQ(heard.sampling.timestamps.begins, begins);
+  ASSERT_NE(heard.encoder_input, nullptr);
+  EXPECT_EQ(heard.encoder_input->features.size(), 3000U * 80);
+  EXPECT_EQ(heard.sampling.temperature, 0.0F);
+  EXPECT_FALSE(heard.sampling.timestamps.has_times);
+  EXPECT_EQ(heard.sampling.timestamps.not_first, (std::vector<TokenId>{32, kSpeechEnd}));
+  EXPECT_EQ(heard.sampling.bad_words.front(), std::vector<TokenId>{65});
+}
+
+TEST_F(TranscriptionTest, TheLanguageThatIsFoundIsTold) {
+  hear(" Ja.");
+  start();
+  EXPECT_EQ(transcribe(1.0, field("response_format", "verbose_json")).json().at("language"), "de");
+}
+
+TEST_F(TranscriptionTest, FieldsMakeThePrompt) {
+  hear("x");
+  start();
+  EXPECT_EQ(transcribe(1.0, field("language", "en") + field("prompt", " ab") + field("temperature", "0.5")).status, 200U);
+  const EngineRequest heard = engine.at(0).request;
+  EXPECT_EQ(heard.prompt,
+            (std::vector<TokenId>{kSpeechPrevious, ' ', 'a', 'b', kSpeechStart, kSpeechEnglish, kSpeechTranscribe, kSpeechNoTimes}));
+  EXPECT_EQ(heard.sampling.temperature, 0.5F);
+  EXPECT_EQ(transcribe(1.0, field("language", "de"), "/v1/audio/translations").status, 200U);
+  EXPECT_EQ(engine.at(1).request.prompt, (std::vector<TokenId>{kSpeechStart, kSpeechGerman, kSpeechTranslate, kSpeechNoTimes}));
+}
+
+// The second window begins where the last whole segment ends.
+TEST_F(TranscriptionTest, ALongRecordingIsHeardWindowByWindow) {
+  engine.speak_with([round = 0](const EngineRequest&) mutable {
+    std::vector<TokenId> tokens = {time_token(0)};
+    if (round++ == 0) {
+      say(tokens, " One.");
+      tokens.insert(tokens.end(), {time_token(1000), time_token(1000)});  // 20 s
+      say(tokens, " Tw");
+    } else {
+      say(tokens, " Two.");
+      tokens.push_back(time_token(500));
+    }
+    return tokens;
+  });
+  start();
+  const auto answer = transcribe(40.0, field("language", "en") + field("response_format", "verbose_json")).json();
+  EXPECT_EQ(answer.at("text"), "One. Two.");
+  ASSERT_EQ(answer.at("segments").as_array().size(), 2U);
+  EXPECT_EQ(answer.at("segments").at(0).at("end"), 20.0);
+  EXPECT_EQ(answer.at("segments").at(1).at("start"), 20.0);
+  EXPECT_EQ(answer.at("segments").at(1).at("end"), 30.0);
+  EXPECT_EQ(answer.at("segments").at(1).at("seek"), 2000);
+  EXPECT_EQ(engine.num_submitted(), 2U);
+  EXPECT_TRUE(engine.at(0).request.sampling.timestamps.has_times);
+}
+
+TEST_F(TranscriptionTest, AStreamTellsTheTextAsItComes) {
+  hear(" Hi.");
+  start();
+  const auto response = transcribe(1.0, field("language", "en") + field("stream", "true"));
+  EXPECT_EQ(response.header("Content-Type"), "text/event-stream; charset=utf-8");
+  EXPECT_NE(response.body.find(R"(data: {"type":"transcript.text.delta","delta":" "})"), std::string::npos) << response.body;
+  EXPECT_NE(response.body.find(R"(data: {"type":"transcript.text.done","text":"Hi.",)"), std::string::npos) << response.body;
+  EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST_F(TranscriptionTest, WhatCannotBeHeardIsRefusedByName) {
+  hear("x");
+  ServerOptions options;
+  options.max_sound_seconds = 60;
+  start(options);
+  const auto refused = [&](const std::string& parts, unsigned status, const std::string& param) {
+    const auto response = send_form(parts);
+    EXPECT_EQ(response.status, status) << response.body;
+    EXPECT_EQ(response.json().at("error").at("param").as_string(), param) << response.body;
+  };
+  const std::string file = field("file", recording(0.5));
+  refused(field("model", "ears"), 400, "file");
+  refused(field("file", ""), 400, "file");
+  refused(field("file", "no sound at all, but a text"), 400, "file");
+  refused(field("file", recording(61)), 413, "file");
+  refused(file + file, 400, "file");
+  refused(file + field("model", "others"), 404, "model");
+  refused(file + field("language", "xx"), 400, "language");
+  refused(file + field("response_format", "xml"), 400, "response_format");
+  refused(file + field("timestamp_granularities[]", "word"), 400, "timestamp_granularities");
+  refused(file + field("stream", "true") + field("response_format", "srt"), 400, "stream");
+  refused(file + field("temperature", "warm"), 400, "temperature");
+  refused(file + field("temperature", "9"), 400, "temperature");
+  refused(file + field("prompt", std::string(20'000, 'p')), 400, "prompt");
+  EXPECT_EQ(engine.num_submitted(), 0U);
+  EXPECT_EQ(post("/v1/audio/transcriptions", "{}").status, 415U);
+  EXPECT_EQ(transcribe(0.5, field("language", "en") + field("stray", "1")).header("X-Quire-Ignored-Fields"), "stray");
+}
+
+TEST_F(TranscriptionTest, AModelOfEnglishIsToldNeitherLanguageNorTask) {
+  engine.set_model(speech_model(false));
+  hear(" A.");
+  start();
+  EXPECT_EQ(transcribe(1.0).json().at("text"), "A.");
+  EXPECT_EQ(engine.at(0).request.prompt, (std::vector<TokenId>{kSpeechStart, kSpeechNoTimes}));
+  EXPECT_EQ(transcribe(1.0, {}, "/v1/audio/translations").status, 400U);
+  EXPECT_EQ(transcribe(1.0, field("language", "de")).status, 400U);
+}
+
+TEST_F(TranscriptionTest, AClientThatGoesEndsItsRequest) {
+  start();
+  {
+    const std::string body = field("file", recording(1.0)) + field("language", "en") + "--xyz--\r\n";
+    HttpClient client(port);
+    client.send(
+        "POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=xyz\r\n"
+        "Content-Length: " +
+        std::to_string(body.size()) + "\r\n\r\n" + body);
+    ASSERT_TRUE(engine.wait_submitted(1));
+  }
+  EXPECT_TRUE(engine.wait_finished(0));
+}
+
+TEST_F(TranscriptionTest, OtherModelsDoNotHear) {
+  engine.set_model(byte_model());
+  start();
+  const auto response = transcribe(1.0);
+  EXPECT_EQ(response.status, 400U);
+  EXPECT_NE(response.body.find("does not hear"), std::string::npos) << response.body;
+}
+
+}  // namespace
+}  // namespace quire
