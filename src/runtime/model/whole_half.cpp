@@ -34,7 +34,7 @@ class WholeAttention final : public AttentionHalf {
     });
   }
 
-  void mix(Pass& pass, const LayerCache& /*cache*/, float* out) const override {
+  Product mix(Pass& pass, const LayerCache& /*cache*/, float* out) const override {
     const std::uint32_t tiles = (pass.rows + kEncoderItemRows - 1) / kEncoderItemRows;
     pass.pool.parallel_for(config_.num_heads * tiles, 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
       for (std::uint32_t i = begin; i < end; ++i) attend_tile(pass, i / tiles, i % tiles * kEncoderItemRows, thread);
@@ -47,7 +47,9 @@ class WholeAttention final : public AttentionHalf {
                       pass.workspace.mixed + std::size_t{row} * config_.q_size() + std::size_t{head} * config_.head_dim);
       pass.kernels.prepare(x, begin, end);
     });
-    pass.multiply(std::array{Product{&weights_.attn_output.matrix, out, config_.hidden_size}}, x);
+    const Product product{&weights_.attn_output.matrix, out, config_.hidden_size};
+    pass.multiply({&product, 1}, x);
+    return product;
   }
 
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.attn_output.bias); }
