@@ -48,7 +48,7 @@ struct TokenizerSpec {
 
 // The matrices of a model that are in one form in memory.
 struct HeldMatrices {
-  std::string form;  // "4 bits", "8 bits", "bf16", "f32"
+  std::string form;  // "4 bits", "6 bits", "8 bits", "bf16", "f32"
   std::uint32_t count = 0;
   std::uint64_t bytes = 0;
   bool in_integers = false;  // multiplied in integers where activations are (ActivationMode), which is fast; else in floats

@@ -52,14 +52,20 @@ void store_codes(std::uint8_t* block, WeightFormat format, std::uint32_t lane, c
     return;
   }
   for (std::size_t s = 0; s < 4; ++s)
-    for (std::size_t j = 0; j < 4; ++j) at[64 * s + j] = static_cast<std::uint8_t>(codes[4 * s + j] | (codes[16 + 4 * s + j] << 4));
+    for (std::size_t j = 0; j < 4; ++j) at[64 * s + j] = static_cast<std::uint8_t>((codes[4 * s + j] & 15) | (codes[16 + 4 * s + j] << 4));
+  if (format != WeightFormat::q6) return;
+  for (std::size_t half = 0; half < 2; ++half)
+    for (std::size_t j = 0; j < 4; ++j) {
+      const std::uint8_t* of = codes + 16 * half + j;
+      at[256 + 64 * half + j] = static_cast<std::uint8_t>(of[0] >> 4 | of[4] >> 4 << 2 | of[8] >> 4 << 4 | of[12] >> 4 << 6);
+    }
 }
 
 }  // namespace
 
 MatrixPacker::MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_t columns, const CodeTable& table) {
   QUIRE_CHECK(rows > 0 && columns > 0, "an empty matrix");
-  QUIRE_CHECK(format != WeightFormat::q4_signed, "finish() finds it where q4 was asked for");
+  QUIRE_CHECK(format != WeightFormat::q4_signed && format != WeightFormat::q6, "finish() finds it where q4 or q8 was asked for");
   packed_.format = format;
   packed_.rows = rows;
   packed_.columns = columns;
@@ -168,6 +174,13 @@ void MatrixPacker::choose_scale_layout() {
   if (packed_.format == WeightFormat::q4 && packed_.has_minimums && all_minus_eight(minimums_, scales_)) {
     packed_.format = WeightFormat::q4_signed;
     packed_.has_minimums = false;
+  }
+  // Six bits are enough where no code is far from that of zero.
+  constexpr std::uint8_t kLeast = 128 - 32, kMost = 128 + 31;
+  if (packed_.format == WeightFormat::q8 &&
+      std::ranges::all_of(codes_, [](std::uint8_t code) { return code >= kLeast && code <= kMost; })) {
+    packed_.format = WeightFormat::q6;
+    for (std::uint8_t& code : codes_) code = static_cast<std::uint8_t>(code - kLeast);
   }
   packed_.scale_bytes = all_multiples() ? 1 : all_exact_in_f16(scales_) && (!packed_.has_minimums || all_exact_in_f16(minimums_)) ? 2 : 4;
 }

@@ -21,6 +21,7 @@ enum class WeightFormat : std::uint8_t {
   bf16,
   q4,         // groups of 32 along the input: unsigned 4-bit codes, w = code * scale + minimum
   q4_signed,  // the same where every minimum is -8 scales: w = (code - 8) * scale, and no minimums are kept
+  q6,         // groups of 32 (two scales per group for groups of 16): unsigned 6-bit codes, w = (code - 32) * scale + minimum
   q4_table,   // the same, but codes stand for bytes of a table of the matrix, w = (table[code] - 128) * scale + minimum
   q8,         // groups of 32 (two scales per group for groups of 16): unsigned 8-bit codes, w = (code - 128) * scale + minimum
 };
@@ -35,9 +36,13 @@ constexpr bool is_integer(WeightFormat format) {
 constexpr bool in_nibbles(WeightFormat format) {
   return format == WeightFormat::q4 || format == WeightFormat::q4_signed || format == WeightFormat::q4_table;
 }
+// The bytes of the 32 codes of 16 rows.
+constexpr std::size_t code_bytes(WeightFormat format) {
+  return in_nibbles(format) ? 256 : format == WeightFormat::q6 ? 384 : 512;
+}
 // What a code that stands for 0 is in the arithmetic.
 constexpr int zero_code(WeightFormat format) {
-  return format == WeightFormat::q4 ? 0 : format == WeightFormat::q4_signed ? 8 : 128;
+  return format == WeightFormat::q4 ? 0 : format == WeightFormat::q4_signed ? 8 : format == WeightFormat::q6 ? 32 : 128;
 }
 
 // A weight matrix [rows = outputs][columns = inputs] packed in panels of 16 rows; rows past the end are zero. Columns are a multiple of

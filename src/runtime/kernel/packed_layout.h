@@ -1,10 +1,11 @@
 #pragma once
 // The layout of PackedMatrix::storage, for packing and for plain kernels. Panels of 16 rows follow each other; within a panel
 //  - f32, bf16: [column][16 rows];
-//  - q4, q4_signed, q4_table, q8: one block per 32 columns: codes, then scales [32 / scale_columns][16 rows], then minimums in the same
+//  - q4, q4_signed, q4_table, q6, q8: one block per 32 columns: codes, then scales [32 / scale_columns][16 rows], then minimums in the same
 //    shape (if any).
 //    Code bytes come in lines of 64, [16 rows][4 columns]: line s of q8 holds columns 4s .. 4s + 3; line s of q4 (q4_signed, q4_table)
 //    holds columns 4s .. 4s + 3 in the low and 16 + 4s .. 16 + 4s + 3 in the high half-bytes.
+//    q6 has four lines as q4, then two of the upper bits, each of 16 columns: bits 2s and 2s + 1 belong to columns 4s .. 4s + 3.
 //    Where scales and minimums are bytes, each is a signed multiple of a unit, and the panel begins with these units in f16:
 //    [columns / 256][scales, minimums (if any)][16 rows], filled up to a whole cache line.
 #include <cstddef>
@@ -15,10 +16,6 @@
 #include "runtime/kernel/pack.h"
 
 namespace quire {
-
-inline std::size_t code_bytes(WeightFormat format) {
-  return in_nibbles(format) ? 256 : 512;
-}
 
 // Scales (or minimums) of one block, in bytes.
 inline std::size_t scale_block_bytes(const PackedMatrix& m) {
@@ -46,6 +43,10 @@ inline std::uint32_t code_at(const PackedMatrix& m, std::uint32_t row, std::uint
   const std::uint32_t k = column % kGroupColumns;
   const std::uint8_t* block = block_at(m, row, column) + std::size_t{4} * (row % kPanelRows) + k % 4;
   if (m.format == WeightFormat::q8) return block[std::size_t{64} * (k / 4)];
+  if (m.format == WeightFormat::q6) {
+    const std::uint32_t low = block[std::size_t{64} * (k % 16 / 4)] >> (k < 16 ? 0 : 4) & 15U;
+    return low | (block[256 + std::size_t{64} * (k / 16)] >> 2 * (k % 16 / 4) & 3U) << 4;
+  }
   const std::uint32_t byte = block[std::size_t{64} * (k % 16 / 4)];
   const std::uint32_t code = k < 16 ? byte & 15U : byte >> 4;
   return m.format == WeightFormat::q4_table ? m.table[code] : code;

@@ -20,10 +20,44 @@ bool may_reorder(const QuantisedMatrix& matrix) {
 }
 
 UnpackedFormat format_of(const TensorView& tensor) {
-  const UnpackedFormat format = tensor.quantised != nullptr
-                                    ? held_format(*tensor.quantised, tensor.quantised->is_reordered, may_reorder(*tensor.quantised))
-                                    : unpacked_format(tensor.type).value_or(UnpackedFormat::f32);
-  return format == UnpackedFormat::q4_table ? UnpackedFormat::q4 : format;
+  if (tensor.quantised == nullptr) return unpacked_format(tensor.type).value_or(UnpackedFormat::f32);
+  return held_format(*tensor.quantised, tensor.quantised->is_reordered, may_reorder(*tensor.quantised));
+}
+
+// Of those that become q8: no code is so far from that of zero that the packer needs more than six bits.
+bool fits_six_bits(const TensorView& tensor) {
+  if (tensor.quantised != nullptr) return tensor.quantised->bits == 4;
+  switch (tensor.type) {
+    case GgmlType::q5_0:
+    case GgmlType::q5_1:
+    case GgmlType::q2_k:
+    case GgmlType::q3_k:
+    case GgmlType::q5_k:
+    case GgmlType::q6_k:
+    case GgmlType::tq1_0:
+    case GgmlType::tq2_0:
+    case GgmlType::nvfp4:
+    case GgmlType::iq1_s:
+    case GgmlType::iq1_m:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string_view form_of(const TensorView& tensor) {
+  switch (format_of(tensor)) {
+    case UnpackedFormat::q4:
+    case UnpackedFormat::q4_table:
+      return "4 bits";
+    case UnpackedFormat::q8:
+      return fits_six_bits(tensor) ? "6 bits" : "8 bits";
+    case UnpackedFormat::bf16:
+      return "bf16";
+    case UnpackedFormat::f32:
+      break;
+  }
+  return "f32";
 }
 
 // Scales of 16 bits are exact in f16, as a rule; zero points in the middle take nothing, others are kept in f32.
@@ -36,9 +70,10 @@ std::uint64_t estimate_packed_bytes(const QuantisedMatrix& matrix, std::uint64_t
       return values / 2 + values / 32 * (matrix.has_zero_points ? 8 : wide ? 4 : 2);
     case UnpackedFormat::q8: {
       const std::uint64_t scales = values / (matrix.group % 32 == 0 ? 32 : 16);
-      if (matrix.encoding == WeightEncoding::fp4) return values + scales * (matrix.scale_divisor.empty() ? 2 : 4);
+      const std::uint64_t codes = matrix.bits == 4 ? values / 4 * 3 : values;
+      if (matrix.encoding == WeightEncoding::fp4) return codes + scales * (matrix.scale_divisor.empty() ? 2 : 4);
       const bool has_minimums = matrix.bits == 8 && matrix.has_zero_points;
-      return values + scales * (has_minimums ? 8 : wide ? 4 : 2);
+      return codes + scales * (has_minimums ? 8 : wide ? 4 : 2);
     }
     case UnpackedFormat::bf16:
       return values * 2;
@@ -54,6 +89,7 @@ std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
   const std::uint64_t values = padded * tensor.columns;
   if (tensor.num_dims < 2) return values * 4;
   if (tensor.quantised != nullptr) return estimate_packed_bytes(*tensor.quantised, values);
+  const std::uint64_t codes = fits_six_bits(tensor) ? values / 4 * 3 : values;  // of types that become q8
   switch (tensor.type) {
     case GgmlType::f32:
     case GgmlType::f16:
@@ -72,33 +108,33 @@ std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
       return values / 2 + values / 32 * 2 + values / 256 * 4;
     case GgmlType::q8_0:
     case GgmlType::q5_0:
-      return values + values / 32 * 2;
+      return codes + values / 32 * 2;
     case GgmlType::q5_1:
-      return values + values / 32 * 4;
+      return codes + values / 32 * 4;
     case GgmlType::tq1_0:
     case GgmlType::tq2_0:
-      return values + values / 32 * 2;
+      return codes + values / 32 * 2;
     case GgmlType::q8_k:
     case GgmlType::iq1_s:
     case GgmlType::iq2_xxs:
     case GgmlType::iq3_xxs:
     case GgmlType::iq3_s:
-      return values + values / 32 * 4;
+      return codes + values / 32 * 4;
     case GgmlType::nvfp4:
-      return values + values / 16 * 2;
+      return codes + values / 16 * 2;
     case GgmlType::q3_k:
     case GgmlType::q6_k:
-      return values + values / 16 + values / 256 * 2;
+      return codes + values / 16 + values / 256 * 2;
     case GgmlType::iq1_m:
     case GgmlType::iq2_xs:
     case GgmlType::iq2_s:
-      return values + values / 16 * 4;
+      return codes + values / 16 * 4;
     case GgmlType::q2_k:
-      return values + values / 16 * 2 + values / 256 * 4;
+      return codes + values / 16 * 2 + values / 256 * 4;
     case GgmlType::q5_k:
-      return values + values / 32 * 2 + values / 256 * 4;
+      return codes + values / 32 * 2 + values / 256 * 4;
     default:
-      return values + values / 32 * 8;
+      return codes + values / 32 * 8;
   }
 }
 
@@ -128,12 +164,10 @@ std::string describe_types(const std::vector<TensorView>& tensors) {
 }
 
 void describe_held(const std::vector<TensorView>& tensors, const CheckpointScheme& scheme, ModelInfo& info) {
-  constexpr std::array kForms{std::pair{UnpackedFormat::q4, "4 bits"}, std::pair{UnpackedFormat::q8, "8 bits"},
-                              std::pair{UnpackedFormat::bf16, "bf16"}, std::pair{UnpackedFormat::f32, "f32"}};
-  for (const auto& [format, name] : kForms) {
-    HeldMatrices held{.form = name, .in_integers = format == UnpackedFormat::q4 || format == UnpackedFormat::q8};
+  for (const std::string_view form : {"4 bits", "6 bits", "8 bits", "bf16", "f32"}) {
+    HeldMatrices held{.form = std::string(form), .in_integers = form.ends_with(" bits")};
     for (const TensorView& view : tensors) {
-      if (view.num_dims < 2 || format_of(view) != format) continue;
+      if (view.num_dims < 2 || form_of(view) != form) continue;
       ++held.count;
       held.bytes += estimate_packed_bytes(view);
     }

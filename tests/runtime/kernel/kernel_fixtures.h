@@ -49,6 +49,8 @@ inline std::vector<WeightCase> weight_cases() {
           {.format = WeightFormat::q4_table, .minimums = false, .units = true, .name = "q4_table_units"},
           {.format = WeightFormat::q8, .units = true, .name = "q8_units"},
           {.format = WeightFormat::q8, .halves = true, .minimums = false, .units = true, .name = "q8_halves_units"},
+          {.format = WeightFormat::q6, .name = "q6"},
+          {.format = WeightFormat::q6, .halves = true, .minimums = false, .units = true, .name = "q6_halves_units"},
           {.format = WeightFormat::q8, .minimums = false, .name = "q8"},
           {.format = WeightFormat::q8, .halves = true, .minimums = false, .exact_in_f16 = false, .name = "q8_halves"},
           {.format = WeightFormat::q8, .halves = true, .name = "q8_halves_minimums"},
@@ -70,12 +72,12 @@ struct MatrixCase {
 };
 
 inline void put_quantised_row(Rng& rng, const WeightCase& kind, MatrixPacker& packer, std::uint32_t row, std::span<float> weights) {
-  const bool q8 = kind.format == WeightFormat::q8;
+  const bool q6 = kind.format == WeightFormat::q6, q8 = q6 || kind.format == WeightFormat::q8;
   const std::size_t per_scale = q8 ? 16 : 32;
   std::vector<std::uint8_t> codes(weights.size());
   std::vector<float> scales(weights.size() / per_scale);
   std::vector<float> minimums(scales.size(), 0.0F);
-  for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(rng() % (q8 ? 256 : 16));
+  for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(q6 ? 96 + rng() % 64 : rng() % (q8 ? 256 : 16));
   std::vector<float> units(2 * ((weights.size() + 255) / 256));
   for (float& unit : units) unit = random_scale(rng, {}, 0.001F);
   const bool in_units = kind.units && weights.size() % 256 == 0;
@@ -103,7 +105,7 @@ inline void put_quantised_row(Rng& rng, const WeightCase& kind, MatrixPacker& pa
 
 // What a packer is asked for: that minimums can go it finds itself.
 inline WeightFormat packer_format(WeightFormat format) {
-  return format == WeightFormat::q4_signed ? WeightFormat::q4 : format;
+  return format == WeightFormat::q4_signed ? WeightFormat::q4 : format == WeightFormat::q6 ? WeightFormat::q8 : format;
 }
 
 inline MatrixCase random_matrix(Rng& rng, const WeightCase& kind, std::uint32_t rows, std::uint32_t columns) {

@@ -47,7 +47,7 @@ struct Shape {
 
 // What a packer was given.
 std::uint32_t code_in_file(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
-  const std::uint32_t code = code_at(m, row, column);
+  const std::uint32_t code = code_at(m, row, column) + (m.format == WeightFormat::q6 ? 96 : 0);
   return m.format != WeightFormat::q4_table ? code : static_cast<std::uint32_t>(std::ranges::find(m.table, code) - m.table.begin());
 }
 
@@ -85,8 +85,8 @@ TEST(Matmul, UnitsChangeWhereScalesLieAndNoBit) {
     Rng rng(17);
     const MatrixCase matrix = random_matrix(rng, kind, 40, 768);
     ASSERT_EQ(matrix.packed.scale_bytes, 1U) << kind.name;
-    MatrixPacker packer(kind.format, 40, 768, kTestTable);
-    const std::size_t per_row = kind.format == WeightFormat::q8 ? 48 : 24;
+    MatrixPacker packer(packer_format(kind.format), 40, 768, kTestTable);
+    const std::size_t per_row = packer_format(kind.format) == WeightFormat::q8 ? 48 : 24;
     std::vector<std::uint8_t> codes(768);
     std::vector<float> scales(per_row), minimums(per_row);
     for (std::uint32_t row = 0; row < 40; ++row) {
@@ -95,7 +95,8 @@ TEST(Matmul, UnitsChangeWhereScalesLieAndNoBit) {
         scales[i] = scale_at(matrix.packed, row, i * 768 / static_cast<std::uint32_t>(per_row));
         minimums[i] = minimum_at(matrix.packed, row, i * 768 / static_cast<std::uint32_t>(per_row));
       }
-      kind.format == WeightFormat::q8 ? packer.put_q8(row, codes, scales, minimums) : packer.put_q4(row, codes, scales, minimums);
+      packer_format(kind.format) == WeightFormat::q8 ? packer.put_q8(row, codes, scales, minimums)
+                                                     : packer.put_q4(row, codes, scales, minimums);
     }
     const PackedMatrix plain = packer.finish();
     ASSERT_EQ(plain.scale_bytes, 4U) << kind.name;
@@ -105,6 +106,37 @@ TEST(Matmul, UnitsChangeWhereScalesLieAndNoBit) {
       for (const ActivationMode mode : kModes)
         EXPECT_TRUE(same_bits(multiply(*kernels, matrix.packed, mode, x, 21), multiply(*kernels, plain, mode, x, 21)))
             << kind.name << " " << kernels->name << " mode " << static_cast<int>(mode);
+  }
+}
+
+// One code that needs eight bits makes all of a matrix take them.
+TEST(Matmul, SixBitsGiveTheBitsOfEight) {
+  Rng rng(18);
+  for (const bool halves : {false, true}) {
+    MatrixPacker six(WeightFormat::q8, 48, 192), eight(WeightFormat::q8, 49, 192);
+    std::vector<std::uint8_t> codes(192);
+    std::vector<float> scales(12), minimums(12);
+    for (std::uint32_t row = 0; row < 49; ++row) {
+      for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(96 + rng() % 64);
+      for (std::size_t i = 0; i < 12; ++i) {
+        scales[i] = !halves && i % 2 == 1 ? scales[i - 1] : random_scale(rng, {}, 0.01F);
+        minimums[i] = !halves && i % 2 == 1 ? minimums[i - 1] : random_scale(rng, {}, 0.05F);
+      }
+      if (row < 48) six.put_q8(row, codes, scales, minimums);
+      if (row == 48) codes[7] = 160;
+      eight.put_q8(row, codes, scales, minimums);
+    }
+    const PackedMatrix narrow = six.finish(), wide = eight.finish();
+    ASSERT_EQ(narrow.format, WeightFormat::q6);
+    ASSERT_EQ(wide.format, WeightFormat::q8);
+    const std::vector<float> x = random_floats(rng, std::size_t{21} * 192, 2.0F);
+    for (const Kernels* kernels : available_kernels())
+      for (const ActivationMode mode : kModes) {
+        const std::vector<float> y = multiply(*kernels, narrow, mode, x, 21), expected = multiply(*kernels, wide, mode, x, 21);
+        for (std::size_t row = 0; row < 21; ++row)
+          EXPECT_TRUE(same_bits(std::span(y).subspan(row * 48, 48), std::span(expected).subspan(row * 49, 48)))
+              << kernels->name << " mode " << static_cast<int>(mode) << " row " << row;
+      }
   }
 }
 

@@ -72,9 +72,9 @@ class Tiles {
   }
 
  private:
-  static constexpr bool kNibbles = in_nibbles(kFormat);
-  static constexpr int kLines = 8 / kScales;        // lines of codes per scale group
-  static constexpr int kGroupBytes = 32 / kScales;  // of activations
+  static constexpr bool kNibbles = kFormat != WeightFormat::q8;  // codes of 4 or 6 bits, laid out anew as bytes
+  static constexpr int kLines = 8 / kScales;                     // lines of codes per scale group
+  static constexpr int kGroupBytes = 32 / kScales;               // of activations
   static constexpr int kSums = kRowTile * kPanelRows;
   static constexpr int kParts = kHalves ? 2 : 1;
   static constexpr int kBlockBytes = kHalves ? 64 : 32;
@@ -94,8 +94,8 @@ class Tiles {
 
   void lay_out(std::uint32_t panel) {
     const std::size_t scale_bytes = std::size_t{16} * w_.scale_bytes;
-    const std::size_t code_bytes = kNibbles ? 256 : 512;
-    const std::size_t block_bytes = code_bytes + kScales * scale_bytes * (w_.has_minimums ? 2 : 1);
+    constexpr std::size_t kCodeBytes = code_bytes(kFormat);
+    const std::size_t block_bytes = kCodeBytes + kScales * scale_bytes * (w_.has_minimums ? 2 : 1);
     const std::uint8_t* start = w_.storage.data() + panel * w_.panel_bytes;
     const std::uint8_t* block = start + all_unit_bytes(w_) + stretch_.first_group * block_bytes;
     PanelScales of_panel(w_, start);
@@ -109,7 +109,7 @@ class Tiles {
       if constexpr (kNibbles) store_nibbles<kFormat>(block, table, stretch_.codes[g]);
       if (g == 0 || begins_units(stretch_.first_group + g)) of_panel.enter(stretch_.first_group + g);
       for (std::uint32_t i = 0; i < kScales; ++i) {
-        const std::uint8_t* scales = block + code_bytes + i * scale_bytes;
+        const std::uint8_t* scales = block + kCodeBytes + i * scale_bytes;
         of_panel.scales(scales).store(stretch_.scales[kScales * g + i]);
         if (w_.has_minimums) of_panel.minimums(scales + kScales * scale_bytes).store(stretch_.minimums[kScales * g + i]);
       }
@@ -230,7 +230,8 @@ class Tiles {
       if constexpr (kHalves) sum = _mm512_add_epi32(_mm512_slli_epi32(sum, 8), _mm512_load_si512(sums + kSums + r * kPanelRows));
       const std::int32_t half = kScales == 2 ? s.half_sums[2 * (at + r) + i] : 0;
       if constexpr (zero_code(kFormat) != 0)
-        sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(kScales == 2 ? 128 * half : s.offsets[at + r] >> (zero_code(kFormat) == 8 ? 4 : 0)));
+        sum =
+            _mm512_sub_epi32(sum, _mm512_set1_epi32(kScales == 2 ? zero_code(kFormat) * half : s.offsets[at + r] >> kOffsetShift<kFormat>));
       const Vec x_scale = Vec::set(s.x_scales[at + r]);
       acc[r] = Vec::fma(Vec{_mm512_cvtepi32_ps(sum)} * x_scale, scales, acc[r]);
       if constexpr (kMinimums) {
@@ -258,6 +259,10 @@ void multiply_tiles(const PackedMatrix& w, const Activations& x, float* y, std::
     Tiles<WeightFormat::q4_signed, 1, kHalves>(w, x, y_stride).run(y, begin, end);
   else if (w.format == WeightFormat::q4_table)
     Tiles<WeightFormat::q4_table, 1, kHalves>(w, x, y_stride).run(y, begin, end);
+  else if (w.format == WeightFormat::q6 && w.scale_columns == kGroupColumns)
+    Tiles<WeightFormat::q6, 1, kHalves>(w, x, y_stride).run(y, begin, end);
+  else if (w.format == WeightFormat::q6)
+    Tiles<WeightFormat::q6, 2, kHalves>(w, x, y_stride).run(y, begin, end);
   else if (w.scale_columns == kGroupColumns)
     Tiles<WeightFormat::q8, 1, kHalves>(w, x, y_stride).run(y, begin, end);
   else

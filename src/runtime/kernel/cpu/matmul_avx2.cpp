@@ -28,6 +28,10 @@ Line load_line(const std::uint8_t* block, __m256i table, int s) {
     const __m256i low = _mm256_set1_epi8(15);
     bytes = s < 4 ? _mm256_and_si256(at(s), low) : _mm256_and_si256(_mm256_srli_epi16(at(s - 4), 4), low);
     if constexpr (kFormat == WeightFormat::q4_table) bytes = _mm256_shuffle_epi8(table, bytes);
+    if constexpr (kFormat == WeightFormat::q6) {
+      const __m256i pairs = _mm256_srl_epi16(at(4 + s / 4), _mm_cvtsi32_si128(2 * (s % 4)));
+      bytes = _mm256_or_si256(bytes, _mm256_slli_epi16(_mm256_and_si256(pairs, _mm256_set1_epi8(3)), 4));
+    }
   }
   return {_mm256_cvtepu8_epi16(_mm256_castsi256_si128(bytes)), _mm256_cvtepu8_epi16(_mm256_extracti128_si256(bytes, 1))};
 }
@@ -45,7 +49,7 @@ template <WeightFormat kFormat, int kScales>
 struct Madd {
   static constexpr int kRows = Vec::kMatmulRows;
   static constexpr int kSteps = 8 / kScales;  // lines of four columns per scale group
-  static constexpr std::size_t kBlockCodes = in_nibbles(kFormat) ? 256 : 512;
+  static constexpr std::size_t kBlockCodes = code_bytes(kFormat);
 
   // Exact dot products of scale group i with R rows for 8 outputs.
   template <int R>

@@ -32,7 +32,7 @@ struct Vnni {
   static constexpr int kRows = Vec::kMatmulRows;
   static constexpr int kSteps = 8 / kScales;  // lines of four columns per scale group
   static constexpr bool kHalves = kBytes == 64;
-  static constexpr std::size_t kCodeBytes = in_nibbles(kFormat) ? 256 : 512;
+  static constexpr std::size_t kCodeBytes = code_bytes(kFormat);
   static constexpr std::size_t kAheadBytes = 2048;  // of weights that are on their way
 
   // Exact dot products of one scale group with R rows.

@@ -57,25 +57,29 @@ const float* widen_block(const PackedMatrix& w, const std::uint8_t* panel, std::
     for (std::uint32_t k = 0; k < columns; ++k) Vec::load_bf16(from + std::size_t{k} * 16).store(scratch + std::size_t{k} * 16);
     return scratch;
   }
-  const bool nibbles = in_nibbles(w.format);
+  const bool nibbles = w.format != WeightFormat::q8;
   float values[16];
   for (std::size_t i = 0; i < 16; ++i) values[i] = static_cast<float>(w.table[i] - zero_code(w.format));
   const std::uint32_t per_block = kGroupColumns / w.scale_columns;
   const std::size_t scale_bytes = std::size_t{16} * w.scale_bytes;
-  const std::size_t code_bytes = nibbles ? 256 : 512;
   PanelScales of_panel(w, panel);
   of_panel.enter(column / kGroupColumns);
   const std::uint8_t* block =
-      panel + all_unit_bytes(w) + column / kGroupColumns * (code_bytes + scale_bytes * per_block * (w.has_minimums ? 2 : 1));
+      panel + all_unit_bytes(w) + column / kGroupColumns * (code_bytes(w.format) + scale_bytes * per_block * (w.has_minimums ? 2 : 1));
   for (std::uint32_t i = 0; i < per_block; ++i) {
-    const std::uint8_t* scales = block + code_bytes + i * scale_bytes;
+    const std::uint8_t* scales = block + code_bytes(w.format) + i * scale_bytes;
     const Vec scale = of_panel.scales(scales);
     const Vec minimum = w.has_minimums ? of_panel.minimums(scales + per_block * scale_bytes) : Vec::zero();
     for (std::uint32_t k = i * w.scale_columns; k < (i + 1) * w.scale_columns; ++k) {
       const int shift = static_cast<int>(8 * (k % 4));
       const std::uint8_t* line = block + std::size_t{16} * ((nibbles ? k % 16 : k) & ~3U);
       const int half = shift + (k < 16 ? 0 : 4);
+      const auto six = [&] {
+        const Vec upper = Vec::codes(block + 256 + std::size_t{64} * (k / 16), shift + 2 * static_cast<int>(k % 16 / 4), 3, 0);
+        return Vec::fma(upper, Vec::set(16.0F), Vec::codes(line, half, 15, zero_code(w.format)));
+      };
       const Vec code = !nibbles                             ? Vec::codes(line, shift, 255, 128)
+                       : w.format == WeightFormat::q6       ? six()
                        : w.format == WeightFormat::q4_table ? Vec::look_up(line, half, values)
                                                             : Vec::codes(line, half, 15, zero_code(w.format));
       Vec::fma(code, scale, minimum).store(scratch + std::size_t{k} * 16);
@@ -154,6 +158,10 @@ void multiply_integers(const PackedMatrix& w, const Activations& x, float* y, st
     for_panels<Integers<WeightFormat::q4_signed, 1>>(w, x, y, y_stride, begin, end);
   else if (w.format == WeightFormat::q4_table)
     for_panels<Integers<WeightFormat::q4_table, 1>>(w, x, y, y_stride, begin, end);
+  else if (w.format == WeightFormat::q6 && w.scale_columns == kGroupColumns)
+    for_panels<Integers<WeightFormat::q6, 1>>(w, x, y, y_stride, begin, end);
+  else if (w.format == WeightFormat::q6)
+    for_panels<Integers<WeightFormat::q6, 2>>(w, x, y, y_stride, begin, end);
   else if (w.scale_columns == kGroupColumns)
     for_panels<Integers<WeightFormat::q8, 1>>(w, x, y, y_stride, begin, end);
   else

@@ -42,12 +42,18 @@ bool uses_integers(const PackedMatrix& w, const Activations& x) {
   return x.mode != ActivationMode::f32 && is_integer(w.format);
 }
 
+// From 128 times a sum to as many times as the code of zero says.
+template <WeightFormat kFormat>
+constexpr int kOffsetShift = zero_code(kFormat) == 8    ? 4
+                             : zero_code(kFormat) == 32 ? 2
+                                                        : 0;
+
 // The code that stands for 0 times the sum of the codes of scale group i of a group of 32 inputs, and that sum as the float that meets
 // minimums.
 template <WeightFormat kFormat, int kScales>
 std::int32_t offset_of(const Activations& x, std::size_t at, int i) {
   if constexpr (kScales == 2) return zero_code(kFormat) * x.half_sums[2 * at + static_cast<std::size_t>(i)];
-  return x.offsets[at] >> (zero_code(kFormat) == 8 ? 4 : 0);
+  return x.offsets[at] >> kOffsetShift<kFormat>;
 }
 template <int kScales>
 float float_sum(const Activations& x, std::size_t at, int i) {
