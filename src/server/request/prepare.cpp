@@ -42,6 +42,7 @@ EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionReques
   out.session = request.session;
   out.kv_transfer = request.kv_transfer;
   out.adapter = request.adapter;
+  out.pictures = request.pictures;
   if (request.form) out.structured_output = request.form->wanted;
   // The best are those whose tokens are the likeliest.
   if (request.best_of > request.n && !out.sampling.logprobs) out.sampling.logprobs = 0;
@@ -139,7 +140,8 @@ Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const Reque
 RequestLimits limits_of(const RequestContext& context) {
   return {.max_choices = context.options.max_choices,
           .vocab_size = context.model.tokenizer().vocab_size(),
-          .defaults = context.options.generation_defaults};
+          .defaults = context.options.generation_defaults,
+          .pictures = context.model.picture_reading()};
 }
 
 Result<CompletionRequest> read_chat_of(std::shared_ptr<const AnswerShape> shape, boost::json::object chat,
