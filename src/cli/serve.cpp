@@ -16,6 +16,7 @@
 #include "cli/kv_events_flag.h"
 #include "cli/kv_lines.h"
 #include "cli/lora_flags.h"
+#include "cli/picture_flags.h"
 #include "cli/tier_flags.h"
 #include "quire/engine.h"
 #include "quire/logger.h"
@@ -343,6 +344,7 @@ Command add_serve_command(CLI::App& app) {
                     "Let who operates the server load and unload adapters while it runs: POST /v1/load_lora_adapter, "
                     "/v1/unload_lora_adapter (default off)");
   add_server_flags(*command, flags->server);
+  add_picture_flags(*command, flags->server);
   add_pooling_flags(*command, flags->server);
   add_key_flags(*command, *flags);
   add_log_flags(*command, *flags);

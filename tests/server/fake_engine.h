@@ -114,6 +114,15 @@ class FakeEngine final : public Engine {
     output.pooled = std::move(pooled);
     deliver(std::move(output));
   }
+  // Before the server starts: the model sees, and "<image>" is a token of its own, the one behind kFakeEos.
+  void see(PictureInfo pictures) {
+    TokenizerSpec spec = *info_.tokenizer;
+    spec.tokens.emplace_back("<image>");
+    spec.types.push_back(TokenizerSpec::TokenType::control);
+    info_.tokenizer = std::make_shared<const TokenizerSpec>(std::move(spec));
+    pictures.token = static_cast<TokenId>(info_.vocab_size++);
+    info_.pictures = std::move(pictures);
+  }
   // Before the server starts.
   void set_model(ModelInfo info) { info_ = std::move(info); }
   void set_pooling(PoolingInfo pooling) { info_.pooling = std::move(pooling); }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <string_view>
 
 #include "base/check.h"
 #include "server/answers/completion.h"
@@ -28,6 +29,11 @@ std::unique_ptr<SpanExporter> make_spans(const ServerOptions& options, const std
   QUIRE_CHECK(endpoint.has_value(), "options are validated before");
   return std::make_unique<SpanExporter>(
       SpanExporter::Options{.endpoint = *std::move(endpoint), .model = model, .service = options.otlp_service_name}, logger);
+}
+
+// A picture of few bytes may have many pixels. A body that hides the word has an escape in it.
+bool may_show(std::string_view body) {
+  return body.find("image") != std::string_view::npos || body.find("\\u00") != std::string_view::npos;
 }
 
 }  // namespace
@@ -67,8 +73,9 @@ Serving::Then Serving::refusal(const Error& error) const {
 }
 
 Reply Serving::read_body(HttpRequest& request, std::size_t num_bytes, const Wake& wake, Read read) {
-  if (num_bytes <= kMaxInlineBytes) return read(std::move(request.body))(wake);
-  const auto lane = num_bytes <= kMaxSmallBytes ? JobPool::Lane::small : JobPool::Lane::large;
+  const bool shows = model_->picture_reading().sees && may_show(request.body);
+  if (num_bytes <= kMaxInlineBytes && !shows) return read(std::move(request.body))(wake);
+  const auto lane = num_bytes <= kMaxSmallBytes && !shows ? JobPool::Lane::small : JobPool::Lane::large;
   struct Job {
     std::string id, body;
     std::shared_ptr<BodyBudget::Lease> lease;  // held while there are copies and parts of the body

@@ -61,6 +61,8 @@ Result<void> ServerOptions::validate() const {
         check_range("max_header_fields", max_header_fields, 8, 10'000),
         check_range("max_connections", max_connections, 1, 1'000'000),
         check_range("max_choices", max_choices, 1, 65'536),
+        check_range("max_pictures", max_pictures, 0, 100'000),
+        check_range("max_routed_experts", max_routed_experts, 0, 1024 * kMiB),
         check_range("max_parse_queue", max_parse_queue, 1, 65'536),
         check_range("max_echo_bytes", max_echo_bytes, 0, 1024 * kMiB),
         check_range("max_prompt_logprobs", max_prompt_logprobs, 0, 1024 * kMiB),

@@ -11,6 +11,10 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include "media/idefics3.h"
+#include "server/request/chat_pictures.h"
 
 namespace quire {
 
@@ -26,28 +30,60 @@ Error wrong(std::string field, std::string message, std::string remedy = {}, Err
   return Error{code, std::move(field), std::move(message), std::move(remedy)};
 }
 
-// Text parts become one text, joined by line feeds as vLLM does.
-Result<void> join_parts(json::value& content, std::size_t index) {
+// What the messages of a chat bring besides their words.
+struct PartsRead {
+  PictureReading reading;
+  std::vector<ChatPicture> pictures;
+};
+
+// A part that has a picture, which goes to the others.
+Result<void> read_picture(json::value& part, std::string field, PartsRead& read) {
+  auto picture = take_picture(part, std::move(field), read.reading);
+  if (!picture) return std::unexpected(std::move(picture.error()));
+  if (read.pictures.size() == read.reading.most)
+    return std::unexpected(wrong(picture->field, fmt::format("is picture {} of the request", read.pictures.size() + 1),
+                                 fmt::format("send at most {} (--limit-mm-per-prompt)", read.reading.most)));
+  read.pictures.push_back(*std::move(picture));
+  return {};
+}
+
+// Text parts become one text, joined by line feeds as vLLM does; the places of pictures go before it. Or, for a template that wants them,
+// parts stay parts.
+Result<void> join_parts(json::value& content, std::size_t index, PartsRead& read) {
   if (content.is_null() || content.is_string()) return {};
   if (!content.is_array())
     return std::unexpected(wrong(at(index, ".content"), "must be a string or an array of parts, not " + describe(content)));
-  json::string joined;
+  json::string joined, places;
+  json::array parts;
+  std::size_t num_texts = 0;
   for (std::size_t i = 0; i < content.get_array().size(); ++i) {
-    const json::value& part = content.get_array()[i];
+    json::value& part = content.get_array()[i];
     const std::string field = at(index, fmt::format(".content[{}]", i));
     const json::value* type = part.is_object() ? part.get_object().if_contains("type") : nullptr;
     if (type == nullptr || !type->is_string())
       return std::unexpected(wrong(field, "must be an object with a type", R"(send {"type": "text", "text": ...})"));
+    if (is_picture_part(type->get_string())) {
+      if (const auto taken = read_picture(part, field, read); !taken) return taken;
+      places.append(kIdefics3Image).append("\n");
+      parts.push_back(std::move(part));
+      continue;
+    }
     if (type->get_string() != "text") {
       return std::unexpected(
           wrong(field, fmt::format("has type {}", describe(*type)), "this model reads text parts only", ErrorCode::unsupported));
     }
     const json::value* text = part.get_object().if_contains("text");
     if (text == nullptr || !text->is_string()) return std::unexpected(wrong(field + ".text", "must be a string"));
-    if (i > 0) joined += '\n';
+    if (num_texts++ > 0) joined += '\n';
     joined += text->get_string();
+    if (read.reading.parts) parts.push_back(json::object{{"type", "text"}, {"text", *text}});
   }
-  content = std::move(joined);
+  if (read.reading.parts) {
+    content = std::move(parts);
+    return {};
+  }
+  places.append(joined);
+  content = std::move(places);
   return {};
 }
 
@@ -87,7 +123,7 @@ void drop_nulls(json::object& message) {
 }
 
 // In place: a conversation is most of a body.
-Result<void> read_message(json::value& value, std::size_t index) {
+Result<void> read_message(json::value& value, std::size_t index, PartsRead& read) {
   if (!value.is_object()) return std::unexpected(wrong(at(index, ""), "must be an object, not " + describe(value)));
   json::object& message = value.get_object();
   drop_nulls(message);
@@ -104,7 +140,7 @@ Result<void> read_message(json::value& value, std::size_t index) {
   }
   json::value& content = message["content"];
   if (content.is_null() && needs_content) return std::unexpected(wrong(at(index, ".content"), "is missing", "send a string"));
-  if (const auto joined = join_parts(content, index); !joined) return joined;
+  if (const auto joined = join_parts(content, index, read); !joined) return joined;
   // Most templates paste the content in: a null must not become "None".
   if (content.is_null()) content = "";
   json::value* calls = message.if_contains("tool_calls");
@@ -156,8 +192,9 @@ void read_effort(ObjectReader& reader, ChatPrompt& chat) {
 
 }  // namespace
 
-ChatPrompt read_chat_prompt(ObjectReader& reader) {
+ChatPrompt read_chat_prompt(ObjectReader& reader, const PictureReading& pictures) {
   ChatPrompt chat;
+  PartsRead read{.reading = pictures, .pictures = {}};
   json::value* messages = reader.find("messages");
   if (messages == nullptr || !messages->is_array() || messages->get_array().empty()) {
     reader.reject("messages", messages == nullptr ? "is missing" : "must be an array with at least one message",
@@ -166,11 +203,12 @@ ChatPrompt read_chat_prompt(ObjectReader& reader) {
     chat.messages = std::move(messages->get_array());
     EarlierCalls earlier;
     for (std::size_t i = 0; i < chat.messages.size() && !reader.failed(); ++i)
-      if (const auto message = read_message(chat.messages[i], i); !message)
+      if (const auto message = read_message(chat.messages[i], i, read); !message)
         reader.reject(message.error());
       else if (const auto known = check_calls(chat.messages[i].get_object(), i, earlier); !known)
         reader.reject(known.error());
   }
+  chat.pictures = std::move(read.pictures);
   chat.add_generation_prompt = reader.boolean("add_generation_prompt", true);
   chat.continue_final_message = reader.boolean("continue_final_message", false);
   if (chat.continue_final_message && chat.add_generation_prompt)

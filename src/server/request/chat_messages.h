@@ -9,6 +9,6 @@ namespace quire {
 
 // Reads messages, chat_template_kwargs, add_generation_prompt, continue_final_message and reasoning_effort; errors go to the reader. The
 // tools are read_tool_use()'s.
-[[nodiscard]] ChatPrompt read_chat_prompt(ObjectReader& reader);
+[[nodiscard]] ChatPrompt read_chat_prompt(ObjectReader& reader, const PictureReading& pictures = {});
 
 }  // namespace quire

@@ -350,7 +350,7 @@ Result<CompletionRequest> parse_completion_request(Api api, json::object object,
   request.model = reader.text("model");
   request.add_special_tokens = reader.boolean("add_special_tokens", api == Api::completion);
   if (api == Api::chat) {
-    request.chat = read_chat_prompt(reader);
+    request.chat = read_chat_prompt(reader, limits.pictures);
     request.tool_use = read_tool_use(reader, request.chat.tools);
     request.tells_thoughts = reader.boolean("include_reasoning", true);
   } else {

@@ -4,6 +4,7 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/digest.h"
 #include "quire/engine.h"
 #include "quire/error.h"
 #include "quire/ids.h"
@@ -29,8 +31,23 @@ enum class Api : std::uint8_t { completion, chat };
 // Text, or tokens the client has made itself.
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
+// A picture of a message, as it came.
+struct ChatPicture {
+  std::string field;  // the part that has it, in the client's words
+  std::vector<std::byte> file;
+  Sha256Digest digest{};  // of the file
+};
+
+// Whether pictures of messages are read, and how.
+struct PictureReading {
+  bool sees = false;       // the model takes some
+  bool parts = false;      // its template wants the parts of a message apart
+  std::uint32_t most = 0;  // in one request
+};
+
 struct ChatPrompt {
-  boost::json::array messages;          // as templates want them: text parts joined, tool arguments parsed
+  boost::json::array messages;          // as templates want them: text parts joined (PictureReading::parts), tool arguments parsed
+  std::vector<ChatPicture> pictures;    // of the messages' parts {"type": "image"}, or of the places that texts have for them
   boost::json::value tools = nullptr;   // array or null
   boost::json::object template_kwargs;  // further names for the template
   bool add_generation_prompt = true;
@@ -89,6 +106,7 @@ struct CompletionRequest {
   std::optional<std::string> suffix;                   // completion: what the answer leads to
   bool session = false;                                // completion: more of its prompt may follow (/v1/requests/{id}/input)
   std::vector<std::string> ignored;                    // names of fields that do not change the answer
+  std::vector<PromptPicture> pictures{};               // chat, once it is encoded
   std::optional<PromptCompare> compare{};              // chat
   std::shared_ptr<const PromptComparison> compared{};  // when it starts, if there is something to compare it with
 };
@@ -98,6 +116,7 @@ struct RequestLimits {
   std::uint32_t vocab_size = 0;     // token ids of a prompt must be below
   GenerationDefaults defaults{};
   bool routed_experts = false;  // may be asked for
+  PictureReading pictures{};
 };
 
 inline constexpr std::size_t kMaxStopStrings = 16;

@@ -43,6 +43,7 @@ EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionReques
   out.session = request.session;
   out.kv_transfer = request.kv_transfer;
   out.adapter = request.adapter;
+  out.pictures = request.pictures;
   if (request.form) out.structured_output = request.form->wanted;
   // The best are those whose tokens are the likeliest.
   if (request.best_of > request.n && !out.sampling.logprobs) out.sampling.logprobs = 0;
@@ -142,7 +143,8 @@ RequestLimits limits_of(const RequestContext& context) {
   return {.max_choices = context.options.max_choices,
           .vocab_size = context.model.tokenizer().vocab_size(),
           .defaults = context.options.generation_defaults,
-          .routed_experts = context.options.enable_return_routed_experts};
+          .routed_experts = context.options.enable_return_routed_experts,
+          .pictures = context.model.picture_reading()};
 }
 
 Result<CompletionRequest> read_chat_of(std::shared_ptr<const AnswerShape> shape, boost::json::object chat,

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <utility>
 
 #include "text/tool_calls/tool_prompt.h"
 
@@ -75,9 +76,12 @@ Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const S
   model->pooling_ = info.pooling;
   model->hidden_size_ = info.hidden_size;
   model->experts_ = {info.num_layers, info.experts_per_token, info.num_experts};
+  model->pictures_ = info.pictures;
+  model->max_pictures_ = server.max_pictures;
   model->template_source_ = server.chat_template.empty() ? info.tokenizer->chat_template : server.chat_template;
   if (!model->template_source_.empty()) model->template_ = ChatTemplate::parse(model->template_source_);
   if (!model->template_ && !server.chat_template.empty()) return std::unexpected(model->template_.error());
+  model->wants_parts_ = info.pictures.any() && wants_parts(model->template_source_);
   model->infill_ = find_infill(*model->tokenizer_);
   model->call_format_ = detect_call_format(model->template_source_);
   for (const std::string& mark : model->call_format_.marks())
@@ -111,10 +115,23 @@ Result<std::string> ServedModel::adapter_of(const std::string& requested) const 
 }
 
 Result<std::string> ServedModel::render(ChatPrompt chat) const {
+  const std::vector<ChatPicture> pictures = std::exchange(chat.pictures, {});
+  const auto prompt = PicturePrompt::create(pictures, pictures_);
+  if (!prompt) return std::unexpected(prompt.error());
+  return render_with(*prompt, std::move(chat));
+}
+
+Result<std::string> ServedModel::render_with(const PicturePrompt& prompt, ChatPrompt chat) const {
+  auto text = render_messages(std::move(chat));
+  return text && prompt.any() ? prompt.expand(*text) : text;
+}
+
+Result<std::string> ServedModel::render_messages(ChatPrompt chat) const {
   if (!template_) return std::unexpected(template_.error());
   adapt_messages(call_format_, chat.tools, chat.messages);
   boost::json::object context = std::move(chat.template_kwargs);
   if (chat.continue_final_message) mark_end(chat.messages);
+  if (wants_parts_) put_into_parts(chat.messages);
   context["messages"] = std::move(chat.messages);
   context["tools"] = std::move(chat.tools);
   context["add_generation_prompt"] = chat.add_generation_prompt;
@@ -245,16 +262,31 @@ Result<void> ServedModel::check_length(std::size_t num_tokens, const CompletionR
       fmt::format("ask for at most {}", room));
 }
 
+// A prompt that is too long is refused before its pictures are decoded.
+Result<std::vector<TokenId>> ServedModel::encode_chat(CompletionRequest& request) const {
+  const std::vector<ChatPicture> pictures = std::exchange(request.chat.pictures, {});
+  const auto prompt = PicturePrompt::create(pictures, pictures_);
+  if (!prompt) return std::unexpected(prompt.error());
+  const auto text = render_with(*prompt, std::move(request.chat));
+  if (!text) return std::unexpected(text.error());
+  request.in_thought = ends_in_thought(call_format_, *text);
+  auto tokens = request.known_beginning ? encode_behind(*request.known_beginning, *text, request) : encode_prompt(*text, request);
+  request.known_beginning.reset();
+  if (!tokens || !prompt->any()) return tokens;
+  if (request.truncate_to) return fail(ErrorCode::unsupported, "truncate_prompt_tokens", "is given with pictures", "leave it out");
+  if (const auto fits = check_length(tokens->size(), request); !fits) return std::unexpected(fits.error());
+  auto made = prompt->make(*tokens, request.cache_salt, *picture_memory_);
+  if (!made) return std::unexpected(std::move(made.error()));
+  request.pictures = *std::move(made);
+  return tokens;
+}
+
 Result<std::vector<std::vector<TokenId>>> ServedModel::encode_prompts(CompletionRequest& request) const {
   std::vector<std::vector<TokenId>> encoded;
   if (request.api == Api::chat) {
-    const auto text = render(std::move(request.chat));
-    if (!text) return std::unexpected(text.error());
-    request.in_thought = ends_in_thought(call_format_, *text);
-    auto tokens = request.known_beginning ? encode_behind(*request.known_beginning, *text, request) : encode_prompt(*text, request);
-    if (!tokens) return std::unexpected(tokens.error());
-    request.known_beginning.reset();
-    encoded.push_back(std::move(*tokens));
+    auto tokens = encode_chat(request);
+    if (!tokens) return std::unexpected(std::move(tokens.error()));
+    encoded.push_back(*std::move(tokens));
   }
   for (Prompt& prompt : request.prompts) {
     if (auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {

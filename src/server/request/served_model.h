@@ -17,6 +17,7 @@
 #include "server/request/completion_request.h"
 #include "server/request/expert_shape.h"
 #include "server/request/infill.h"
+#include "server/request/picture_prompt.h"
 #include "text/tool_calls/call_format.h"
 
 namespace quire {
@@ -59,7 +60,10 @@ class ServedModel {
   // The model a request names, if it names one, must be this, or an adapter of it: its name; empty: the model alone.
   [[nodiscard]] Result<std::string> adapter_of(const std::string& requested) const;
 
-  // The text a template makes of a conversation; with continue_final_message it ends where that message does.
+  // Of the pictures of chats; none where the model sees none.
+  [[nodiscard]] PictureReading picture_reading() const { return {pictures_.any(), wants_parts_, max_pictures_}; }
+  // The text a template makes of a conversation, pictures in it as their tokens; with continue_final_message it ends where that message
+  // does.
   [[nodiscard]] Result<std::string> render(ChatPrompt chat) const;
   // At most max_model_len() tokens; text that cannot but have more is refused before it is tokenized.
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options, const char* field) const;
@@ -71,6 +75,9 @@ class ServedModel {
   [[nodiscard]] Result<std::vector<std::vector<TokenId>>> encode_prompts(CompletionRequest& request) const;
 
  private:
+  [[nodiscard]] Result<std::string> render_messages(ChatPrompt chat) const;
+  [[nodiscard]] Result<std::string> render_with(const PicturePrompt& prompt, ChatPrompt chat) const;
+  [[nodiscard]] Result<std::vector<TokenId>> encode_chat(CompletionRequest& request) const;
   ServedModel() : template_(fail(ErrorCode::unsupported, "messages", "the model has no chat template", "use /v1/completions")) {}
   [[nodiscard]] Result<std::vector<TokenId>> encode_rendered(std::string_view text, bool add_special) const;
   [[nodiscard]] Result<std::vector<TokenId>> encode_prompt(std::string_view text, const CompletionRequest& request) const;
@@ -91,6 +98,10 @@ class ServedModel {
   std::vector<TokenId> marks_;  // sorted
   std::uint32_t max_model_len_ = 0;
   PoolingInfo pooling_;
+  PictureInfo pictures_;
+  bool wants_parts_ = false;        // the template goes through parts of messages
+  std::uint32_t max_pictures_ = 0;  // of one request
+  std::unique_ptr<PictureMemory> picture_memory_ = std::make_unique<PictureMemory>();
   std::uint32_t hidden_size_ = 0;
   ExpertShape experts_;
   std::size_t longest_piece_bytes_ = 1;  // no token stands for more text than this

@@ -14,6 +14,7 @@
 
 #include "server/api/anthropic/block_fields.h"
 #include "server/http/nearest_name.h"
+#include "server/request/chat_pictures.h"
 #include "server/request/field_names.h"
 #include "server/request/object_reader.h"
 #include "server/request/tool_use.h"
@@ -78,9 +79,44 @@ Result<json::object> tool_message(const json::object& block, const std::string& 
   return json::object{{"role", "tool"}, {"tool_call_id", id}, {"content", *std::move(text)}};
 }
 
+// What a user says: text, or, with pictures, parts.
+struct UserWords {
+  json::string text;
+  json::array parts;
+
+  void add_picture(const json::object& block, const std::string& field);
+  [[nodiscard]] bool any() const { return !text.empty() || !parts.empty(); }
+  [[nodiscard]] json::value content();
+
+ private:
+  void flush() {
+    if (!text.empty()) parts.push_back(json::object{{"type", "text"}, {"text", std::exchange(text, {})}});
+  }
+};
+
+// {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "..."}}, or a source with an address.
+void UserWords::add_picture(const json::object& block, const std::string& field) {
+  flush();
+  const json::value* source = block.if_contains("source");
+  json::string url;
+  if (source != nullptr && source->is_object()) {
+    const json::object& from = source->get_object();
+    if (text_at(from, "type") == "base64")
+      url.append("data:").append(text_at(from, "media_type")).append(";base64,").append(text_at(from, "data"));
+    if (text_at(from, "type") == "url") url = text_at(from, "url");
+  }
+  parts.push_back(picture_part(std::move(url), field));
+}
+
+json::value UserWords::content() {
+  if (parts.empty()) return std::move(text);
+  flush();
+  return std::move(parts);
+}
+
 // Results go before what the user says: templates want them right behind the calls.
 Result<void> add_user_blocks(const json::array& blocks, const std::string& field, json::array& out) {
-  json::string text;
+  UserWords said;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const std::string at = fmt::format("{}[{}]", field, i);
     const auto type = type_of_block(blocks[i], at);
@@ -89,11 +125,13 @@ Result<void> add_user_blocks(const json::array& blocks, const std::string& field
       auto message = tool_message(blocks[i].get_object(), at);
       if (!message) return std::unexpected(message.error());
       out.emplace_back(*std::move(message));
-    } else if (const auto added = append_block_text(text, blocks[i], at); !added) {
+    } else if (*type == "image") {
+      said.add_picture(blocks[i].get_object(), at);
+    } else if (const auto added = append_block_text(said.text, blocks[i], at); !added) {
       return added;
     }
   }
-  if (!text.empty() || blocks.empty()) out.emplace_back(json::object{{"role", "user"}, {"content", std::move(text)}});
+  if (said.any() || blocks.empty()) out.emplace_back(json::object{{"role", "user"}, {"content", said.content()}});
   return {};
 }
 
@@ -147,7 +185,11 @@ Result<void> add_system_turn(const json::value& content, const std::string& fiel
     out.emplace_back(json::object{{"role", "user"}, {"content", std::move(marked)}});
     return {};
   }
-  out.back().get_object().at("content").get_string().append("\n").append(marked);
+  json::value& before = out.back().get_object().at("content");
+  if (before.is_array())
+    before.get_array().push_back(json::object{{"type", "text"}, {"text", std::move(marked)}});
+  else
+    before.get_string().append("\n").append(marked);
   return {};
 }
 

@@ -5,10 +5,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json/value.hpp>
 #include <string>
 #include <utility>
 
+#include "server/request/chat_pictures.h"
 #include "server/request/object_reader.h"
 
 namespace quire {
@@ -52,6 +54,29 @@ Result<json::string> text_of_parts(const json::value& content, const std::string
     out += text->get_string();
   }
   return out;
+}
+
+// As text_of_parts(), or, with pictures, parts that say the same in a chat.
+Result<json::value> content_of_message(const json::value& content, const std::string& field) {
+  const auto is_picture = [](const json::value& part) { return part.is_object() && text_of(part.get_object(), "type") == "input_image"; };
+  if (!content.is_array() || std::ranges::none_of(content.get_array(), is_picture)) {
+    auto text = text_of_parts(content, field);
+    if (!text) return std::unexpected(std::move(text.error()));
+    return json::value(*std::move(text));
+  }
+  json::array parts;
+  for (std::size_t i = 0; i < content.get_array().size(); ++i) {
+    const json::value& part = content.get_array()[i];
+    const std::string at = fmt::format("{}[{}]", field, i);
+    if (is_picture(part)) {
+      parts.push_back(picture_part(json::string(text_of(part.get_object(), "image_url")), at));
+      continue;
+    }
+    auto text = text_of_parts(json::array{part}, field);
+    if (!text) return std::unexpected(std::move(text.error()));
+    parts.push_back(json::object{{"type", "text"}, {"text", *std::move(text)}});
+  }
+  return json::value(std::move(parts));
 }
 
 class ItemsReader {
@@ -107,16 +132,18 @@ Result<void> ItemsReader::add_message(const json::object& item, const std::strin
     return std::unexpected(wrong_item(field + ".role", "must be user, assistant, system or developer"));
   const json::value* content = item.if_contains("content");
   if (content == nullptr) return std::unexpected(wrong_item(field + ".content", "is missing", "send a string"));
-  auto text = text_of_parts(*content, field + ".content");
-  if (!text) return std::unexpected(text.error());
   if (role == "assistant") {
+    auto text = text_of_parts(*content, field + ".content");
+    if (!text) return std::unexpected(text.error());
     turn(true)["content"] = *std::move(text);
     has_text_ = true;
     return {};
   }
+  auto said = content_of_message(*content, field + ".content");
+  if (!said) return std::unexpected(said.error());
   finish();
   if (role == "developer") role = "system";  // templates know the older name
-  messages_->emplace_back(json::object{{"role", role}, {"content", *std::move(text)}});
+  messages_->emplace_back(json::object{{"role", role}, {"content", *std::move(said)}});
   return {};
 }
 

@@ -113,7 +113,7 @@ TEST(MessagesRequest, WhatIsWrongIsNamed) {
       {head + R"("messages":[3]})", "messages[0]"},
       {head + R"("messages":[{"role":"system","content":"a"}]})", "messages[0].role"},
       {head + R"("messages":[{"role":"user"}]})", "messages[0].content"},
-      {head + R"("messages":[{"role":"user","content":[{"type":"image","source":{}}]}]})", "messages[0].content[0].type"},
+      {head + R"("messages":[{"role":"user","content":[{"type":"document","source":{}}]}]})", "messages[0].content[0].type"},
       {head + R"("messages":[{"role":"user","content":["a"]}]})", "messages[0].content[0]"},
       {head + R"("messages":[{"role":"user","content":[{"type":"tool_result"}]}]})", "messages[0].content[0].tool_use_id"},
       {head + R"("messages":[{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":"{}"}]}]})",

@@ -151,7 +151,7 @@ TEST_F(ResponsesRequest, WhatIsWrongIsNamed) {
       {R"({"input": [{"type": "web_search_call"}]})", "input[0].type"},
       {R"({"input": [{"role": "tool", "content": "a"}]})", "input[0].role"},
       {R"({"input": [{"role": "user"}]})", "input[0].content"},
-      {R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})", "input[0].content[0].type"},
+      {R"({"input": [{"role": "user", "content": [{"type": "input_file"}]}]})", "input[0].content[0].type"},
       {R"({"input": [{"role": "user", "content": [{"type": "input_text", "text": 1}]}]})", "input[0].content[0].text"},
       {R"({"input": [{"type": "function_call", "name": "f"}]})", "input[0].call_id"},
       {R"({"input": [{"type": "function_call_output", "call_id": "1"}]})", "input[0].output"},

@@ -1,0 +1,11 @@
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include "quire/server_options.h"
+
+namespace quire {
+
+// --limit-mm-per-prompt.
+void add_picture_flags(CLI::App& app, ServerOptions& server);
+
+}  // namespace quire

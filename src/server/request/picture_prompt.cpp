@@ -1,0 +1,140 @@
+// On a thread of the job pool, as a rule: what is costly about a picture happens here. Its size is known from the first bytes, so a prompt
+// that does not fit, or asks for too much memory, is refused before anything is decoded.
+#include "server/request/picture_prompt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json/value.hpp>
+#include <cctype>
+#include <utility>
+
+#include "base/digest.h"
+
+namespace quire {
+
+namespace json = boost::json;
+
+namespace {
+
+std::unexpected<Error> name_part(Error error, const ChatPicture& picture) {
+  error.field = picture.field;
+  return std::unexpected(std::move(error));
+}
+
+std::uint64_t tile_bytes(const PictureInfo& info) {
+  return std::uint64_t{3} * info.tile_side * info.tile_side;
+}
+
+// Tiles, and the memory that is counted for them.
+struct HeldTiles {
+  PictureTiles tiles;
+  std::shared_ptr<const void> memory;
+};
+
+std::string identifier_of(const ChatPicture& picture, std::string_view salt) {
+  if (salt.empty()) return to_hex(picture.digest);
+  Sha256 salted;
+  salted.update(std::as_bytes(std::span(picture.digest)));
+  salted.update(std::as_bytes(std::span(salt)));
+  return to_hex(salted.finish());
+}
+
+// "message.content" or "message['content']" behind "in".
+bool is_gone_through(std::string_view text, std::size_t content) {
+  std::size_t at = content;
+  if (at >= 2 && (text[at - 1] == '\'' || text[at - 1] == '"') && text[at - 2] == '[')
+    at -= 2;
+  else if (at >= 1 && text[at - 1] == '.')
+    at -= 1;
+  else
+    return false;
+  while (at > 0 && (std::isalnum(static_cast<unsigned char>(text[at - 1])) != 0 || text[at - 1] == '_')) --at;
+  while (at > 0 && text[at - 1] == ' ') --at;
+  return at >= 3 && text.substr(at - 2, 2) == "in" && text[at - 3] == ' ';
+}
+
+}  // namespace
+
+std::shared_ptr<const void> PictureMemory::take(std::uint64_t bytes) {
+  if (taken_.fetch_add(bytes) + bytes > kMostBytes) {
+    taken_ -= bytes;
+    return nullptr;
+  }
+  return {this, [this, bytes](const void* /*self*/) { taken_ -= bytes; }};
+}
+
+Result<PicturePrompt> PicturePrompt::create(std::span<const ChatPicture> pictures, const PictureInfo& info) {
+  PicturePrompt prompt(pictures, info);
+  for (const ChatPicture& picture : pictures) {
+    const auto head = read_picture_head(picture.file);
+    if (!head) return name_part(head.error(), picture);
+    prompt.grids_.push_back(idefics3_grid(head->width, head->height, info));
+  }
+  return prompt;
+}
+
+Result<std::string> PicturePrompt::expand(std::string_view rendered) const {
+  std::string text;
+  std::size_t number = 0, at = 0;
+  for (std::size_t next = rendered.find(kIdefics3Image); next != std::string_view::npos; next = rendered.find(kIdefics3Image, at)) {
+    text += rendered.substr(at, next - at);
+    if (number < grids_.size()) text += idefics3_prompt(grids_[number], info_.tile_tokens);
+    ++number;
+    at = next + kIdefics3Image.size();
+  }
+  if (number != grids_.size())
+    return fail(ErrorCode::invalid_argument, "messages", fmt::format("have {} places for {} pictures", number, grids_.size()),
+                fmt::format("leave {} out of texts", kIdefics3Image));
+  return text + std::string(rendered.substr(at));
+}
+
+Result<PlaceholderRange> PicturePrompt::place(std::span<const TokenId> tokens, std::size_t number, std::size_t& at) const {
+  const auto first = std::find(tokens.begin() + static_cast<std::ptrdiff_t>(at), tokens.end(), info_.token);
+  const std::size_t begin = static_cast<std::size_t>(first - tokens.begin());
+  std::vector<std::uint8_t> is_embed;
+  for (std::size_t left = std::size_t{grids_[number].num_tiles()} * info_.tile_tokens, i = begin; left > 0; ++i) {
+    if (i == tokens.size())
+      return fail(ErrorCode::unsupported, pictures_[number].field, "has fewer tokens than embeddings",
+                  "use the tokenizer that belongs to the model");
+    is_embed.push_back(tokens[i] == info_.token ? 1 : 0);
+    left -= is_embed.back();
+  }
+  at = begin + is_embed.size();
+  return PlaceholderRange(static_cast<std::uint32_t>(begin), is_embed);
+}
+
+Result<std::vector<PromptPicture>> PicturePrompt::make(std::span<const TokenId> tokens, std::string_view salt,
+                                                       PictureMemory& memory) const {
+  std::vector<PromptPicture> made;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < pictures_.size(); ++i) {
+    auto position = place(tokens, i, at);
+    if (!position) return std::unexpected(std::move(position.error()));
+    auto room = memory.take(tile_bytes(info_) * grids_[i].num_tiles());
+    if (room == nullptr) return fail(ErrorCode::overloaded, "", "too many pictures wait to be seen", "try again later");
+    const auto picture = decode_picture(pictures_[i].file);
+    if (!picture) return name_part(picture.error(), pictures_[i]);
+    auto held = std::make_shared<HeldTiles>(HeldTiles{idefics3_tiles(*picture, info_), std::move(room)});
+    const PictureTiles* const tiles = &held->tiles;
+    made.push_back({identifier_of(pictures_[i], salt), *std::move(position), {std::move(held), tiles}});
+  }
+  return made;
+}
+
+bool wants_parts(std::string_view chat_template) {
+  constexpr std::string_view kContent = "content";
+  for (std::size_t at = chat_template.find(kContent); at != std::string_view::npos; at = chat_template.find(kContent, at + 1))
+    if (is_gone_through(chat_template, at)) return true;
+  return false;
+}
+
+void put_into_parts(json::array& messages) {
+  for (json::value& message : messages) {
+    json::value* content = message.is_object() ? message.get_object().if_contains("content") : nullptr;
+    if (content != nullptr && content->is_string())
+      *content = json::array{json::object{{"type", "text"}, {"text", std::move(content->get_string())}}};
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,167 @@
+// Pictures in the bodies of all three APIs: what the engine gets, and what is refused.
+#include "media/picture.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json/serialize.hpp>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "base/base64.h"
+#include "base/digest.h"
+#include "media/idefics3.h"
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+std::string golden_picture(const std::string& name) {
+  std::ifstream file("tests/golden/pictures/" + name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::string base64_of_picture(const std::string& name) {
+  const std::string file = golden_picture(name);
+  return base64_of(std::as_bytes(std::span(file)));
+}
+
+std::string data_url(const std::string& name) {
+  return "data:image/png;base64," + base64_of_picture(name);
+}
+
+std::string picture_part_of(const std::string& url) {
+  return R"({"type": "image_url", "image_url": {"url": ")" + url + R"("}})";
+}
+
+std::string chat_with(const std::string& parts, const std::string& more = "") {
+  return R"({"max_tokens": 3, "messages": [{"role": "user", "content": [)" + parts + "]}]" + more + "}";
+}
+
+const std::string kText = R"({"type": "text", "text": "What is it?"})";
+
+class ServedPictures : public RunningServer {
+ protected:
+  void SetUp() override {
+    if (!has_pictures()) GTEST_SKIP() << "this build reads no pictures";
+    engine.answer_with("a cat");
+    engine.see(info_);
+  }
+  // The prompt that the engine got, each picture's tokens as "#".
+  static std::string shown(const EngineRequest& request) {
+    std::string text;
+    for (const TokenId token : request.prompt) text += token == 257 ? '#' : static_cast<char>(token);
+    return text;
+  }
+  std::string problem(const std::string& body, const std::string& path = "/v1/chat/completions") {
+    const ClientResponse response = post(path, body);
+    return std::to_string(response.status) + " " + (response.status == 200 ? "" : response.body);
+  }
+  static void expect_in(const std::string& text, const std::string& part) { EXPECT_NE(text.find(part), std::string::npos) << text; }
+
+  PictureInfo info_{.processor = "idefics3",
+                    .tile_side = 16,
+                    .longest_edge = 32,
+                    .splits = true,
+                    .filter = 1,
+                    .tile_tokens = 2,
+                    .max_tiles = 5,
+                    .mean = {0.5F, 0.5F, 0.5F},
+                    .deviation = {0.5F, 0.5F, 0.5F}};
+};
+
+TEST_F(ServedPictures, GoToTheEngineAsTilesBehindTheirTokens) {
+  start();
+  ASSERT_EQ(post("/v1/chat/completions", chat_with(kText + "," + picture_part_of(data_url("rgb.png")))).status, 200U);
+  const EngineRequest request = engine.at(0).request;
+  const std::string around = "<fake_token_around_image>";
+  EXPECT_EQ(shown(request), "<user>" + around + "<row_1_col_1>##" + around + "<row_1_col_2>##\n" + around + "<row_2_col_1>##" + around +
+                                "<row_2_col_2>##\n\n" + around + "<global-img>##" + around + "\nWhat is it?<assistant>");
+  ASSERT_EQ(request.pictures.size(), 1U);
+  const PromptPicture& picture = request.pictures[0];
+  const std::string file = golden_picture("rgb.png");
+  const auto bytes = std::as_bytes(std::span(file));
+  EXPECT_EQ(picture.identifier, to_hex(Sha256::of(bytes)));
+  EXPECT_EQ(picture.position.num_embeds(), 10U);
+  EXPECT_EQ(picture.position.offset(), 6U + 25U + 13U);
+  EXPECT_EQ(picture.tiles->rgb, idefics3_tiles(decode_picture(bytes).value(), info_).rgb);
+}
+
+TEST_F(ServedPictures, AllThreeApisSayTheSame) {
+  start();
+  const std::string url = data_url("jpeg_420.jpg"), data = base64_of_picture("jpeg_420.jpg");
+  ASSERT_EQ(post("/v1/chat/completions", chat_with(picture_part_of(url) + "," + kText)).status, 200U);
+  ASSERT_EQ(
+      post("/v1/responses", R"({"max_output_tokens": 3, "input": [{"role": "user", "content": [{"type": "input_image", "image_url": ")" +
+                                url + R"("}, {"type": "input_text", "text": "What is it?"}]}]})")
+          .status,
+      200U);
+  ASSERT_EQ(post("/v1/messages", R"({"model": "bytes", "max_tokens": 3, "messages": [{"role": "user", "content": [
+                {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": ")" +
+                                     data + R"("}}, {"type": "text", "text": "What is it?"}]}]})")
+                .status,
+            200U);
+  for (std::size_t i = 1; i < 3; ++i) {
+    EXPECT_EQ(engine.at(i).request.prompt, engine.at(0).request.prompt) << i;
+    ASSERT_EQ(engine.at(i).request.pictures.size(), 1U) << i;
+    EXPECT_EQ(engine.at(i).request.pictures[0].identifier, engine.at(0).request.pictures[0].identifier) << i;
+  }
+}
+
+TEST_F(ServedPictures, ATemplateThatGoesThroughPartsGetsThem) {
+  start({.chat_template = "{% for m in messages %}<{{ m.role }}>{% for part in m['content'] %}{% if part['type'] == 'image' %}<image>"
+                          "{% else %}[{{ part['text'] }}]{% endif %}{% endfor %}{% endfor %}"});
+  const std::string body = R"({"max_tokens": 3, "messages": [{"role": "system", "content": "Look."}, {"role": "user", "content": [)" +
+                           kText + "," + picture_part_of(data_url("rgb.png")) + "," + kText + "]}]}";
+  ASSERT_EQ(post("/v1/chat/completions", body).status, 200U);
+  const std::string text = shown(engine.at(0).request);
+  EXPECT_TRUE(text.starts_with("<system>[Look.]<user>[What is it?]<fake_token")) << text;
+  EXPECT_TRUE(text.ends_with("image>[What is it?]")) << text;
+}
+
+TEST_F(ServedPictures, WhatCannotBeSeenIsRefusedByItsPart) {
+  start({.max_pictures = 2});
+  const std::string good = picture_part_of(data_url("rgb.png"));
+  const auto refused = [&](const std::string& url) { return problem(chat_with(kText + "," + picture_part_of(url))); };
+  for (const char* part : {"400", "messages[0].content[1]", "fetches nothing"}) expect_in(refused("https://example.org/cat.png"), part);
+  for (const char* part : {"400", "messages[0].content[1]", "no base64"}) expect_in(refused("data:image/png;base64,!!!!"), part);
+  expect_in(refused("data:image/png;base64,"), "has no bytes");
+  expect_in(refused(data_url("cmyk.jpg")), "CMYK");
+  expect_in(refused(data_url("animated.webp")), "animated WebP");
+  expect_in(refused("data:image/png;base64," + base64_of_picture("rgb.png").substr(0, 200)), "damaged PNG");
+  expect_in(problem(chat_with(R"({"type": "image_url"})")), "has no picture");
+  for (const char* part : {"400", "messages[0].content[2]", "is picture 3"})
+    expect_in(problem(chat_with(good + "," + good + "," + good)), part);
+  expect_in(problem(chat_with(good + R"(, {"type": "text", "text": "<image>"})")), "2 places for 1 pictures");
+  expect_in(problem(chat_with(good, R"(, "truncate_prompt_tokens": 20)")), "truncate_prompt_tokens");
+  // Two pictures are 2 x 201 tokens and more, and three lines fill the context of 512.
+  expect_in(problem(chat_with(good + "," + good + R"(, {"type": "text", "text": ")" + std::string(150, 'x') + "\"}")),
+            "the context holds 512");
+  expect_in(problem(R"({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]})", "/v1/responses"),
+            "input[0].content[0]");
+  EXPECT_EQ(post("/v1/chat/completions", chat_with(good)).status, 200U);
+}
+
+TEST_F(ServedPictures, ATenantsPicturesAreItsOwn) {
+  start({.tenant_keys = {{"ann", "key-a"}, {"ben", "key-b"}}, .tenant_secret = "secret"});
+  const std::string body = chat_with(picture_part_of(data_url("rgb.png")));
+  for (const char* key : {"key-a", "key-b", "key-a"})
+    ASSERT_EQ(post("/v1/chat/completions", body, std::string("Authorization: Bearer ") + key + "\r\n").status, 200U);
+  const auto name = [&](std::size_t i) { return engine.at(i).request.pictures[0].identifier; };
+  EXPECT_NE(name(0), name(1));
+  EXPECT_EQ(name(0), name(2));
+}
+
+class TextAloneServer : public RunningServer {};
+
+TEST_F(TextAloneServer, AModelThatReadsTextAloneRefusesPictures) {
+  start();
+  const ClientResponse response = post("/v1/chat/completions", chat_with(picture_part_of("data:image/png;base64,AAAA")));
+  EXPECT_EQ(response.status, 400U);
+  EXPECT_EQ(response.error_param(), "messages[0].content[0]");
+  EXPECT_NE(response.error_message().find("reads text parts only"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace quire
