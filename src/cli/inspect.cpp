@@ -49,14 +49,16 @@ Result<void> print_cache(const ModelInfo& model, const InspectFlags& flags) {
   const Result<KvLayout> layout = plan_kv_layout(model, flags.engine);
   if (!layout) return std::unexpected(layout.error());
   const std::uint64_t usable = layout->num_blocks - 1;
-  const std::uint64_t per_request = kv_blocks_per_request(*layout, flags.tokens, flags.engine.scheduler.max_num_batched_tokens);
+  const std::uint32_t tokens = std::min(flags.tokens, model.context_length);
+  std::uint64_t per_request = kv_blocks_per_request(*layout, tokens, flags.engine.scheduler.max_num_batched_tokens);
+  for (const KvGroupLayout& group : layout->groups)
+    if (group.keeps_encoder_output()) per_request += (model.encoder.num_positions + group.block_size - 1) / group.block_size;
   const std::uint64_t memory = flags.engine.cache.kv_cache_bytes;
   fmt::print("\nKV cache         {}\n", describe_kv_cost(*layout));
   for (const std::string& line : describe_kv_groups(*layout)) fmt::print("                 {}\n", line);
   fmt::print("in {:<13} {} blocks = {} tokens (one more block is the null block)\n", format_bytes(memory), usable,
              num_kept_tokens(*layout, usable));
-  fmt::print("requests at once {} of {} tokens each, prompt and output; more where they share a prefix\n", usable / per_request,
-             flags.tokens);
+  fmt::print("requests at once {} of {} tokens each, prompt and output; more where they share a prefix\n", usable / per_request, tokens);
   fmt::print("resident         about {} with this cache\n", format_bytes(model.weight_bytes + memory));
   return {};
 }

@@ -34,7 +34,7 @@ std::string describe_kv_cost(const KvLayout& layout) {
   std::uint64_t per_token = 0;
   const KvGroupLayout* named = nullptr;
   for (std::size_t group = 0; group < layout.groups.size(); ++group) {
-    if (layout.groups[group].keeps_states()) continue;
+    if (layout.groups[group].keeps_states() || layout.groups[group].keeps_encoder_output()) continue;
     per_token += bytes_per_token(layout, group);
     if (named == nullptr) named = &layout.groups[group];
   }
@@ -46,7 +46,7 @@ std::uint64_t num_kept_tokens(const KvLayout& layout, std::uint64_t num_blocks) 
   std::uint64_t num_growing = 0, tokens = 0;
   for (const KvGroupLayout& group : layout.groups) {
     const auto* state = std::get_if<MambaSpec>(&group.spec);
-    if (state != nullptr && state->mode != MambaCacheMode::all) continue;
+    if ((state != nullptr && state->mode != MambaCacheMode::all) || group.keeps_encoder_output()) continue;
     ++num_growing;
     tokens = group.block_size;
   }
@@ -63,7 +63,9 @@ std::vector<std::string> describe_kv_groups(const KvLayout& layout) {
     }
     const std::uint32_t window = group.sliding_window();
     lines.push_back(fmt::format("group {}: {} layers with {}: {} per token, {} per block", i, group.layers.size(),
-                                window == 0 ? "full attention" : fmt::format("a window of {} tokens", window),
+                                group.keeps_encoder_output() ? "attention to what was heard"
+                                : window == 0                ? "full attention"
+                                                             : fmt::format("a window of {} tokens", window),
                                 format_bytes(bytes_per_token(layout, i)), format_bytes(layout.group_block_bytes(i))));
   }
   return lines;

@@ -134,9 +134,12 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
     fmt::print("LoRA adapter {}: rank {}, {}, {}\n", adapter.name, adapter.rank, format_bytes(adapter.bytes), adapter.path);
   if (!server.chat_problem().empty()) fmt::print("No chat with this model: {}\n", server.chat_problem());
   fmt::print("Chat page: {}/   dashboard: {}/dashboard   metrics: {}/metrics\nTry:\n", url, url, url);
-  fmt::print("  curl {}/v1/chat/completions -H 'Content-Type: application/json'{} \\\n", url,
-             options.api_key.empty() && options.tenant_keys.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'");
-  fmt::print("    -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Name three rivers.\"}}], \"max_tokens\": 64}}'\n");
+  const char* key = options.api_key.empty() && options.tenant_keys.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
+  if (engine.model().has_encoder())
+    fmt::print("  curl {}/v1/audio/transcriptions{} -F file=@recording.mp3\n", url, key);
+  else
+    fmt::print("  curl {}/v1/chat/completions -H 'Content-Type: application/json'{} \\\n    -d '{}'\n", url, key,
+               R"({"messages": [{"role": "user", "content": "Name three rivers."}], "max_tokens": 64})");
   std::fflush(stdout);
 }
 

@@ -9,7 +9,7 @@ namespace quire {
 // in order.
 void layer_norm(const float* x, const float* weight, const float* bias, float epsilon, float* out, std::uint32_t n);
 
-// x = x / 2 * (1 + erf(x / sqrt(2))), with a quotient of polynomials for erf: within 4e-7 of it. NaN where x is NaN, or is infinite.
+// x = x / 2 * (1 + erf(x / sqrt(2))), with a quotient of polynomials for erf: within 5e-7 of it. NaN where x is NaN, or is infinite.
 void gelu(float* x, std::uint32_t n);
 
 }  // namespace quire
