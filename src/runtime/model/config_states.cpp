@@ -291,7 +291,7 @@ void read_states(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConf
   }
   if (has_blocks(config.architecture)) read_blocks(file, fields, config);
   const bool is_falcon = config.architecture == "falcon-h1";
-  if (!is_falcon) config.tensor_names = TensorNames::granite_hybrid;
+  if (!is_falcon && !has_blocks(config.architecture)) config.tensor_names = TensorNames::granite_hybrid;
   if (is_falcon) config.layer_memories.assign(std::min(config.num_layers, kMostLayers), LayerMemory::both);
   const auto inner = fields.need<std::uint32_t>("ssm.inner_size");
   state.kind = StateKind::mamba2;
