@@ -116,13 +116,13 @@ def test_json_and_text_are_the_same(client):
 
 
 def test_times_follow_each_other(client):
-    answer = client.audio.transcriptions.create(model="smol", file=recording(33.0), response_format="verbose_json",
+    answer = client.audio.transcriptions.create(model="smol", file=recording(31.0), response_format="verbose_json",
                                                 timestamp_granularities=["segment"])
-    assert answer.duration == 33.0 and answer.language in ("en", "de") and answer.segments
+    assert answer.duration == 31.0 and answer.language in ("en", "de") and answer.segments
     times = [time for segment in answer.segments for time in (segment.start, segment.end)]
-    assert times == sorted(times) and 0 <= times[0] and times[-1] <= 33.0
-    srt = client.audio.transcriptions.create(model="smol", file=recording(33.0), language=answer.language, response_format="srt")
-    assert srt.count(" --> ") <= len(answer.segments)
+    assert times == sorted(times) and 0 <= times[0] and times[-1] <= 31.0
+    srt = client.audio.transcriptions.create(model="smol", file=recording(1.0), language="en", response_format="srt")
+    assert srt == "" or srt.startswith("1\n00:00:0")
     assert client.audio.transcriptions.create(model="smol", file=recording(1.0), language="en", response_format="vtt").startswith("WEBVTT\n\n")
 
 

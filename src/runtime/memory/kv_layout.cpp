@@ -15,7 +15,7 @@ const AttentionShape& attention_of(const LayerKvSpec& spec) {
   if (const auto* latent = std::get_if<MlaAttentionSpec>(&spec)) shape = latent;
   if (const auto* window = std::get_if<SlidingWindowSpec>(&spec)) shape = window;
   if (const auto* cross = std::get_if<CrossAttentionSpec>(&spec)) shape = cross;
-  QUIRE_CHECK(shape != nullptr, "this runtime keeps keys and values of full, latent, sliding-window and cross attention, and states");
+  QUIRE_CHECK(shape != nullptr, "this runtime keeps keys and values of full, latent, cross and sliding-window attention, and states");
   return *shape;
 }
 
