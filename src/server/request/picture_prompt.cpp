@@ -57,11 +57,11 @@ bool is_gone_through(std::string_view text, std::size_t content) {
 }  // namespace
 
 std::shared_ptr<const void> PictureMemory::take(std::uint64_t bytes) {
-  if (taken_.fetch_add(bytes) + bytes > kMostBytes) {
-    taken_ -= bytes;
+  if (taken_->fetch_add(bytes) + bytes > kMostBytes) {
+    *taken_ -= bytes;
     return nullptr;
   }
-  return {this, [this, bytes](const void* /*self*/) { taken_ -= bytes; }};
+  return {taken_.get(), [taken = taken_, bytes](const void* /*counter*/) { *taken -= bytes; }};
 }
 
 Result<PicturePrompt> PicturePrompt::create(std::span<const ChatPicture> pictures, const PictureInfo& info) {

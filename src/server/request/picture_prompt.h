@@ -25,7 +25,8 @@ class PictureMemory {
   [[nodiscard]] std::shared_ptr<const void> take(std::uint64_t bytes);
 
  private:
-  std::atomic<std::uint64_t> taken_ = 0;
+  // What is prepared may outlive the server in the engine.
+  std::shared_ptr<std::atomic<std::uint64_t>> taken_ = std::make_shared<std::atomic<std::uint64_t>>(0);
 };
 
 // Made of the files' heads alone; outlived by what it was made of. Any thread.

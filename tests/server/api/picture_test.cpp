@@ -135,9 +135,9 @@ TEST_F(ServedPictures, WhatCannotBeSeenIsRefusedByItsPart) {
     expect_in(problem(chat_with(good + "," + good + "," + good)), part);
   expect_in(problem(chat_with(good + R"(, {"type": "text", "text": "<image>"})")), "2 places for 1 pictures");
   expect_in(problem(chat_with(good, R"(, "truncate_prompt_tokens": 20)")), "truncate_prompt_tokens");
-  // Two pictures are 2 x 201 tokens and more, and three lines fill the context of 512.
+  // Two pictures are more than 400 bytes and marks: the context of 512 is full before anything is decoded.
   expect_in(problem(chat_with(good + "," + good + R"(, {"type": "text", "text": ")" + std::string(150, 'x') + "\"}")),
-            "the context holds 512");
+            "all the context holds");
   expect_in(problem(R"({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]})", "/v1/responses"),
             "input[0].content[0]");
   EXPECT_EQ(post("/v1/chat/completions", chat_with(good)).status, 200U);
