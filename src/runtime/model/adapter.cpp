@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -122,7 +123,7 @@ class AdapterReader {
     using enum TensorRole;
     const LayerConfig c = model_.layer(layer);
     LayerAdapter& out = out_.layers[layer];
-    const auto is = [&](TensorRole role) { return module + ".weight" == hf_tensor_name(role, layer); };
+    const auto is = [&](TensorRole role) { return module + ".weight" == hf_tensor_name(role, layer, 0, model_.tensor_names); };
     const std::uint32_t turning = c.rope_style == RopeStyle::interleaved ? c.head_dim : 0;
     const Outputs q_rows{&out.q, c.q_size(), turning}, k_rows{&out.k, c.kv_size(), turning}, v_rows{&out.v, c.kv_size()};
     const bool is_latent = c.latent.kv_rank > 0;  // its products are taken apart, and take no adapters
@@ -131,6 +132,14 @@ class AdapterReader {
     if (is(v)) return read_linear(module, pair, c.hidden_size, std::array{v_rows});
     if (is(qkv)) return read_linear(module, pair, c.hidden_size, std::array{q_rows, k_rows, v_rows});
     if (!is_latent && is(attn_output)) return read_linear(module, pair, c.q_size(), std::array{Outputs{&out.attn_output, c.hidden_size}});
+    if (const auto expert = expert_of(module, layer)) {
+      LayerAdapter& own = out_.layers[layer];
+      if (own.experts.empty()) own.experts.resize(c.num_experts + (c.shared_expert_size > 0 ? 1 : 0));
+      LowRank& changed = own.experts[expert->number].*expert->product;
+      const std::uint32_t width = expert->number == c.num_experts ? c.shared_expert_size : c.expert_size;
+      if (expert->product == &ExpertAdapter::down) return read_linear(module, pair, width, std::array{Outputs{&changed, c.hidden_size}});
+      return read_linear(module, pair, c.hidden_size, std::array{Outputs{&changed, width}});
+    }
     if (c.num_experts == 0) {
       const Outputs gates{&out.gate, c.intermediate_size}, ups{&out.up, c.intermediate_size};
       if (is(gate)) return read_linear(module, pair, c.hidden_size, std::array{gates});
@@ -139,6 +148,37 @@ class AdapterReader {
       if (is(down)) return read_linear(module, pair, c.intermediate_size, std::array{Outputs{&out.down, c.hidden_size}});
     }
     return unsupported(pair.a->name, fmt::format("is of a part of a {} that takes no adapters", model_.architecture));
+  }
+
+  // A product of an expert.
+  struct ExpertProduct {
+    std::uint32_t number;
+    LowRank ExpertAdapter::* product;
+  };
+
+  // By the names that experts have apart, whatever the model's own file keeps them as: PEFT's are those of the layers it was trained with.
+  [[nodiscard]] std::optional<ExpertProduct> expert_of(const std::string& module, std::uint32_t layer) const {
+    const LayerConfig c = model_.layer(layer);
+    if (c.num_experts == 0 || c.activation == GateActivation::relu2) return std::nullopt;
+    const std::string name = module + ".weight";
+    const auto product_of = [&](const ExpertRoles& roles, std::uint32_t number) -> std::optional<ExpertProduct> {
+      for (const auto& [role, product] :
+           {std::pair{roles.gate, &ExpertAdapter::gate}, {roles.up, &ExpertAdapter::up}, {roles.down, &ExpertAdapter::down}})
+        if (name == hf_tensor_name(role, layer, number, model_.tensor_names)) return ExpertProduct{number, product};
+      return std::nullopt;
+    };
+    constexpr std::string_view kExperts = ".experts.";
+    if (const std::size_t at = module.find(kExperts); at != std::string::npos) {
+      std::uint32_t number = 0;
+      const char* first = module.data() + at + kExperts.size();
+      if (std::from_chars(first, module.data() + module.size(), number).ec != std::errc() || number >= c.num_experts) return std::nullopt;
+      for (const ExpertTensors tensors : {ExpertTensors::apart, ExpertTensors::apart_in_block})
+        if (const auto found = product_of(expert_roles(tensors), number)) return found;
+    }
+    if (c.shared_expert_size == 0 || c.fused_shared_gate_up) return std::nullopt;
+    for (const ExpertTensors tensors : {ExpertTensors::apart, ExpertTensors::apart_shared})
+      if (const auto found = product_of(shared_expert_roles(tensors), c.num_experts)) return found;
+    return std::nullopt;
   }
 
   // a [rank][inputs], b [outputs][rank]
@@ -250,6 +290,8 @@ std::uint64_t Adapter::bytes() const {
   for (const LayerAdapter& layer : layers)
     for (const LowRank* pair : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down})
       sum += pair->bytes();
+  for (const LayerAdapter& layer : layers)
+    for (const ExpertAdapter& expert : layer.experts) sum += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
   return sum;
 }
 
