@@ -14,6 +14,8 @@ import peft
 import torch
 import transformers
 
+import record_deepseek_logits
+import record_expert_logits
 import record_logits
 import record_state_logits
 
@@ -43,14 +45,30 @@ CASES = [
     # peft leaves its out_proj alone
     ("falcon_h1", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=[*LINEAR, "in_proj", "embed_tokens", "lm_head"])),
     ("qwen3_next", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=[*ATTENTION, "in_proj_qkvz", "in_proj_ba", "out_proj"])),
+    # experts, each with an adapter of its own, and the one that all tokens go through
+    ("mixtral", "hf", "F32", dict(r=4, lora_alpha=8, target_modules=["q_proj", "w1", "w2", "w3"])),
+    ("qwen2_moe", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=LINEAR)),
+    ("qwen3_moe", "gguf", "F32", dict(r=3, lora_alpha=6, target_modules=["up_proj", "down_proj"])),
+    ("deepseek_v3", "hf", "F32", dict(r=4, lora_alpha=4, target_modules=["gate_proj", "up_proj", "down_proj"])),
 ]
 KEPT = ("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "bias", "use_dora", "fan_in_fan_out",
         "modules_to_save", "target_modules")
 
 
+def load(model_name, container, kind):
+    recorder = next((r for r in (record_expert_logits, record_deepseek_logits) if model_name in r.MODELS), None)
+    if recorder is None:
+        return record_logits.load(model_name, container, kind)
+    logits_of, record_logits.logits_of = record_logits.logits_of, lambda model, prompt: model
+    try:
+        return recorder.run(model_name, container, kind, None)
+    finally:
+        record_logits.logits_of = logits_of
+
+
 def run(number, model_name, container, kind, options, prompt):
-    source = record_state_logits if model_name in record_state_logits.MODELS else record_logits
-    case, model = source.load(model_name, container, kind)
+    load_case = record_state_logits.load if model_name in record_state_logits.MODELS else load
+    case, model = load_case(model_name, container, kind)
     model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **options)).eval()
     state = peft.get_peft_model_state_dict(model, save_embedding_layers=False)
     drawn = {name: torch.from_numpy(record_logits.floats(name, "F32", value.numel()).reshape(tuple(value.shape))) for name, value in state.items()}
@@ -67,9 +85,10 @@ def run(number, model_name, container, kind, options, prompt):
 def main():
     torch.set_num_threads(1)
     prompt = [int(word % record_logits.VOCAB) for word in record_logits.draw("prompt", record_logits.NUM_TOKENS)]
+    known, _ = ({}, []) if "--all" in sys.argv[1:] else record_logits.read_record("adapter_")
     cases, records = [], []
     for number, given in enumerate(CASES):
-        case, logits = run(number, *given, prompt)
+        case, logits = known.get(f"{number}_{'_'.join(given[:3])}") or run(number, *given, prompt)
         cases.append(case)
         records.append(logits)
         print(case["name"], "std", logits.std(), "top", logits[-1].argmax(), file=sys.stderr)

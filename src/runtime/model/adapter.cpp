@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -128,6 +129,14 @@ class AdapterReader {
     const LayerConfig c = model_.layer(layer);
     LayerAdapter& out = out_.layers[layer];
     const auto is = [&](TensorRole role) { return module + ".weight" == hf_tensor_name(role, layer, 0, model_.tensor_names); };
+    if (const auto expert = expert_of(module, layer)) {
+      LayerAdapter& own = out_.layers[layer];
+      if (own.experts.empty()) own.experts.resize(c.num_experts + (c.shared_expert_size > 0 ? 1 : 0));
+      LowRank& changed = own.experts[expert->number].*expert->product;
+      const std::uint32_t width = expert->number == c.num_experts ? c.shared_expert_size : c.expert_size;
+      if (expert->product == &ExpertAdapter::down) return read_linear(module, pair, width, std::array{Outputs{&changed, c.hidden_size}});
+      return read_linear(module, pair, c.hidden_size, std::array{Outputs{&changed, width}});
+    }
     for (const std::optional<LinearPart>& part : {attention_part(c, out, is), state_part(c, out, is), feed_forward_part(c, out, is)})
       if (part) return read_linear(module, pair, part->inputs, part->parts);
     return unsupported(pair.a->name, fmt::format("is of a part of a {} that takes no adapters", model_.architecture));
@@ -171,6 +180,37 @@ class AdapterReader {
     if (is(up)) return LinearPart{c.hidden_size, {ups}};
     if (is(gate_up)) return LinearPart{c.hidden_size, {gates, ups}};
     if (is(down)) return LinearPart{c.intermediate_size, {{&out.down, c.hidden_size}}};
+    return std::nullopt;
+  }
+
+  // A product of an expert.
+  struct ExpertProduct {
+    std::uint32_t number;
+    LowRank ExpertAdapter::* product;
+  };
+
+  // By the names that experts have apart, whatever the model's own file keeps them as: PEFT's are those of the layers it was trained with.
+  [[nodiscard]] std::optional<ExpertProduct> expert_of(const std::string& module, std::uint32_t layer) const {
+    const LayerConfig c = model_.layer(layer);
+    if (c.num_experts == 0 || c.activation == GateActivation::relu2) return std::nullopt;
+    const std::string name = module + ".weight";
+    const auto product_of = [&](const ExpertRoles& roles, std::uint32_t number) -> std::optional<ExpertProduct> {
+      for (const auto& [role, product] :
+           {std::pair{roles.gate, &ExpertAdapter::gate}, {roles.up, &ExpertAdapter::up}, {roles.down, &ExpertAdapter::down}})
+        if (name == hf_tensor_name(role, layer, number, model_.tensor_names)) return ExpertProduct{number, product};
+      return std::nullopt;
+    };
+    constexpr std::string_view kExperts = ".experts.";
+    if (const std::size_t at = module.find(kExperts); at != std::string::npos) {
+      std::uint32_t number = 0;
+      const char* first = module.data() + at + kExperts.size();
+      if (std::from_chars(first, module.data() + module.size(), number).ec != std::errc() || number >= c.num_experts) return std::nullopt;
+      for (const ExpertTensors tensors : {ExpertTensors::apart, ExpertTensors::apart_in_block})
+        if (const auto found = product_of(expert_roles(tensors), number)) return found;
+    }
+    if (c.shared_expert_size == 0 || c.fused_shared_gate_up) return std::nullopt;
+    for (const ExpertTensors tensors : {ExpertTensors::apart, ExpertTensors::apart_shared})
+      if (const auto found = product_of(shared_expert_roles(tensors), c.num_experts)) return found;
     return std::nullopt;
   }
 
@@ -296,6 +336,8 @@ std::uint64_t Adapter::bytes() const {
     for (const LowRank* pair : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down, &layer.state_input,
                                 &layer.state_rates, &layer.state_output})
       sum += pair->bytes();
+  for (const LayerAdapter& layer : layers)
+    for (const ExpertAdapter& expert : layer.experts) sum += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
   return sum;
 }
 

@@ -24,9 +24,14 @@ struct LowRank {
   [[nodiscard]] std::uint64_t bytes() const { return a.bytes() + b.bytes(); }
 };
 
+struct ExpertAdapter {
+  LowRank gate, up, down;
+};
+
 struct LayerAdapter {
   LowRank q, k, v, attn_output, gate, up, down;
   LowRank state_input, state_rates, state_output;  // of a layer with a state
+  std::vector<ExpertAdapter> experts;              // of all, the shared one behind the others; empty: none is changed
 };
 
 // Immutable, and read by any thread.
@@ -42,8 +47,9 @@ struct Adapter {
 };
 
 // What `config` (adapter_config.json) and `weights` (adapter_model.safetensors) make of a model of this description; without its digest.
-// Errors: `corrupt` (not what PEFT writes; a number that is none; half of a pair), `unsupported` (DoRA, biases, whole matrices, experts,
-// another kind of adapter; a rank beyond `max_rank`), `invalid_argument` (of a model of another shape); each names the field or tensor.
+// Errors: `corrupt` (not what PEFT writes; a number that is none; half of a pair), `unsupported` (DoRA, biases, whole matrices, experts as
+// one parameter, another kind of adapter; a rank beyond `max_rank`), `invalid_argument` (of a model of another shape); each names the field
+// or tensor.
 Result<Adapter> read_adapter(std::string_view config, const SafetensorsFile& weights, const ModelConfig& model, std::uint32_t max_rank);
 
 // The same of a folder with both files. Reads and packs all of it on the calling thread. Errors besides: `not_found` (no such folder or

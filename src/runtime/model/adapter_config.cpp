@@ -35,7 +35,7 @@ constexpr Refused kRefused[] = {
     {"fan_in_fan_out", "weights that are kept the other way round are not served"},
     {"modules_to_save", "whole matrices in place of the model's are not served"},
     {"trainable_token_indices", "rows of the embeddings in place of the model's are not served"},
-    {"target_parameters", "adapters of experts are not served"},
+    {"target_parameters", "adapters of experts that are kept as one parameter are not served"},
     {"layer_replication", "layers that occur several times are not served"},
     {"alora_invocation_tokens", "adapters that begin in the middle of a prompt are not served"},
 };

@@ -6,6 +6,7 @@
 #include <array>
 #include <iterator>
 
+#include "runtime/model/adapted_experts.h"
 #include "runtime/model/expert_choice.h"
 #include "runtime/model/layer.h"
 
@@ -23,8 +24,11 @@ class ExpertsFeedForward final : public FeedForwardHalf {
       route(pass, first, count);
       group(pass, count);
       gather(pass, first);
-      gate_and_up(pass);
-      down(pass);
+      const AdaptedExperts adapted(pass, first);
+      if (adapted.any()) project_inputs(pass, adapted);
+      gate_and_up(pass, adapted);
+      if (adapted.any()) project_inner(pass, adapted);
+      down(pass, adapted);
       combine(pass, first, count);
     }
   }
@@ -124,25 +128,45 @@ class ExpertsFeedForward final : public FeedForwardHalf {
     return columns % kGroupColumns == 0 ? activation_scratch_bytes(pass.mode, rows, columns) : 0;
   }
 
-  // In tiles of rows, which no two threads share.
-  void gather(Pass& pass, std::uint32_t first) const {
-    const ExpertPairs& pairs = pass.workspace.experts;
-    const std::size_t width = config_.hidden_size;
+  // body(part, begin, end): tiles of its rows, which no two threads share.
+  template <class Body>
+  static void for_tiles(Pass& pass, Body body) {
     for_units(
         pass, [](const ExpertPart& part) { return (part.count + kRowTile - 1) / kRowTile; },
         [&](const ExpertPart& part, std::uint32_t tile) {
           const std::uint32_t begin = tile * kRowTile;
-          const std::uint32_t end = std::min(begin + kRowTile, part.count);
-          for (std::uint32_t i = begin; i < end; ++i) {
-            const std::uint32_t pair = part.first + i;
-            std::copy_n(pass.workspace.input + (first + pairs.rows[pair]) * width, width, pairs.stream + pair * width);
-          }
-          pass.kernels.prepare(input_of(pass, part), begin, end);
+          body(part, begin, std::min(begin + kRowTile, part.count));
         });
   }
 
+  void gather(Pass& pass, std::uint32_t first) const {
+    const ExpertPairs& pairs = pass.workspace.experts;
+    const std::size_t width = config_.hidden_size;
+    for_tiles(pass, [&](const ExpertPart& part, std::uint32_t begin, std::uint32_t end) {
+      for (std::uint32_t i = begin; i < end; ++i) {
+        const std::uint32_t pair = part.first + i;
+        std::copy_n(pass.workspace.input + (first + pairs.rows[pair]) * width, width, pairs.stream + pair * width);
+      }
+      pass.kernels.prepare(input_of(pass, part), begin, end);
+    });
+  }
+
+  void project_inputs(Pass& pass, const AdaptedExperts& adapted) const {
+    for_tiles(pass, [&](const ExpertPart& part, std::uint32_t begin, std::uint32_t end) {
+      adapted.project(part, &ExpertAdapter::gate, 0, stream_of(pass, part), config_.hidden_size, begin, end);
+      adapted.project(part, &ExpertAdapter::up, 1, stream_of(pass, part), config_.hidden_size, begin, end);
+    });
+  }
+
+  void project_inner(Pass& pass, const AdaptedExperts& adapted) const {
+    for_tiles(pass, [&](const ExpertPart& part, std::uint32_t begin, std::uint32_t end) {
+      const float* inner = pass.workspace.experts.gate + inner_begin(part);
+      adapted.project(part, &ExpertAdapter::down, 0, inner, width_of(part.expert), begin, end);
+    });
+  }
+
   // The same panels of both products go to one thread, which then joins them and prepares what it made.
-  void gate_and_up(Pass& pass) const {
+  void gate_and_up(Pass& pass, const AdaptedExperts& adapted) const {
     const ExpertPairs& pairs = pass.workspace.experts;
     const auto panels_at_once = [&](const ExpertPart& part) {
       const ExpertWeights& expert = weights_.experts[part.expert];
@@ -160,6 +184,8 @@ class ExpertsFeedForward final : public FeedForwardHalf {
           const Activations x = input_of(pass, part);
           pass.kernels.matmul(expert.gate, x, gate, width, begin, end);
           if (expert.up.rows > 0) pass.kernels.matmul(expert.up, x, up, width, begin, end);
+          adapted.add(part, &ExpertAdapter::gate, 0, gate, width, begin, end);
+          adapted.add(part, &ExpertAdapter::up, 1, up, width, begin, end);
           const std::uint32_t from = begin * kPanelRows;
           const auto count = static_cast<std::uint32_t>(std::min(std::size_t{end} * kPanelRows, width) - from);
           for (std::size_t at = from; at < part.count * width; at += width) {
@@ -173,7 +199,7 @@ class ExpertsFeedForward final : public FeedForwardHalf {
         });
   }
 
-  void down(Pass& pass) const {
+  void down(Pass& pass, const AdaptedExperts& adapted) const {
     const auto panels_at_once = [&](const ExpertPart& part) {
       const PackedMatrix& matrix = weights_.experts[part.expert].down;
       return grain(pass, matrix, matrix.panel_bytes, part);
@@ -185,6 +211,7 @@ class ExpertsFeedForward final : public FeedForwardHalf {
           const std::uint32_t begin = unit * panels_at_once(part);
           const std::uint32_t end = std::min(begin + panels_at_once(part), matrix.num_panels());
           pass.kernels.matmul(matrix, inner_of(pass, part), stream_of(pass, part), config_.hidden_size, begin, end);
+          adapted.add(part, &ExpertAdapter::down, 0, stream_of(pass, part), config_.hidden_size, begin, end);
         });
   }
 

@@ -128,6 +128,7 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
                                       code_bytes(mode, rows, state_output), code_bytes(mode, ffn_rows, config.intermediate_size)}));
     }
     carve_experts(carver, config, mode, ffn_rows, experts);
+    if (config.num_experts > 0) carver.take(experts.adapted, ffn_rows * config.parts_per_token() * 2 * limits.max_lora_rank);
     carve_latents(carver, config, mode, limits, latent);
     if (limits.max_lora_rank > 0) {
       carver.take(adapted.rows, rows);

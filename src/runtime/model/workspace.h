@@ -137,9 +137,10 @@ struct ExpertPairs {
   std::uint32_t* ends = nullptr;    // [num_experts + 1]
   ExpertPart* parts = nullptr;      // [num_parts]
   std::uint32_t num_parts = 0;
-  float* stream = nullptr;  // [pair][hidden_size]: what goes into an expert, and then what comes out
-  float* gate = nullptr;    // [pair][widest expert], of which each expert takes its own width
-  float* up = nullptr;      // same
+  float* stream = nullptr;   // [pair][hidden_size]: what goes into an expert, and then what comes out
+  float* gate = nullptr;     // [pair][widest expert], of which each expert takes its own width
+  float* up = nullptr;       // same
+  float* adapted = nullptr;  // [pair][2][max_lora_rank]: what lies between the two matrices of adapters
   std::span<std::byte> in_codes, inner_codes;
 
   [[nodiscard]] std::span<ExpertPart> active() const { return {parts, num_parts}; }

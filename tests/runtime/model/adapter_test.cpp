@@ -61,13 +61,17 @@ double worst_difference(const tiny::LogitRecord& record, const tiny::LogitCase& 
 
 TEST(Adapter, LogitsAreThoseOfPeft) {
   const tiny::LogitRecord record = tiny::read_logit_record("adapter_");
-  ASSERT_GE(record.cases.size(), 18U);
+  ASSERT_GE(record.cases.size(), 22U);
   const tiny::TempFolder folder;
   for (const tiny::LogitCase& c : record.cases) {
     const double plain = worst_difference(record, c, folder, ActivationMode::f32, KvDtype::f32);
     const double served = worst_difference(record, c, folder, ActivationMode::int16, KvDtype::bf16);
-    EXPECT_LE(plain, c.name.find("qwen3_next") == std::string::npos ? 3e-5 : 6e-5) << c.name;  // whose rule torch takes by chunks
-    EXPECT_LE(served, 0.065) << c.name;
+    // Routers make more of a difference, as without adapters (expert_logit_bounds).
+    const bool has_experts = c.config.as_object().contains("num_experts_per_tok") && c.name.find("granite4") == std::string::npos &&
+                             c.name.find("qwen3_next") == std::string::npos;
+    const bool by_chunks = c.name.find("qwen3_next") != std::string::npos;  // torch takes its rule by chunks
+    EXPECT_LE(plain, has_experts ? 2.2e-4 : by_chunks ? 6e-5 : 3e-5) << c.name;
+    EXPECT_LE(served, has_experts ? 0.17 : 0.065) << c.name;
     std::printf("%-24s f32 %.2g, as served %.2g\n", c.name.c_str(), plain, served);
   }
 }
@@ -188,7 +192,7 @@ TEST_F(MixedAdapters, TheSameInAModelOfOtherParts) {
   expect_bits_of_alone(options(ActivationMode::int16), 31);
 }
 
-TEST_F(MixedAdapters, TheAttentionOfAMixtureOfExpertsTakesThem) {
+TEST_F(MixedAdapters, AttentionAndExpertsOfAMixtureTakeThem) {
   make(tiny::small_mixture("qwen2_moe"), "Q8_0");
   expect_bits_of_alone(options(ActivationMode::int16), 32);
 }
@@ -320,6 +324,15 @@ TEST_F(AdapterFolder, OfAConvolutionOrOfMultipliedWeightsItIsRefused) {
   refused = error();
   EXPECT_EQ(refused.code, ErrorCode::unsupported);
   EXPECT_EQ(refused.field, "architecture");
+}
+
+TEST_F(AdapterFolder, AnExpertThatIsNotThereIsRefused) {
+  config_ = tiny::small_mixture("olmoe");
+  for (const char* module : {"experts.7.up_proj", "experts.x.up_proj", "experts.99999999999.up_proj", "experts.1.gate", "gate"}) {
+    tensors_.all.clear();
+    tensors_.add(std::string("model.layers.0.mlp.") + module, 96, 256, 8);
+    EXPECT_EQ(error().code, ErrorCode::unsupported) << module;
+  }
 }
 
 TEST_F(AdapterFolder, ARankOfTheConfigThatIsNotTheTensorsIsRefused) {

@@ -55,7 +55,19 @@ inline AdapterTensors adapter_of(const ModelConfig& c, std::uint64_t rank, std::
       made.add(module(TensorRole::v, layer), c.kv_size(), c.hidden_size, rank);
       made.add(module(TensorRole::attn_output, layer), c.hidden_size, c.q_size(), rank);
     }
-    if (c.layer(layer).num_experts > 0) continue;
+    if (const std::uint32_t experts = c.layer(layer).num_experts; experts > 0) {
+      const auto of_expert = [](TensorRole role, std::uint32_t i, std::uint32_t expert) {
+        std::string name = hf_tensor_name(role, i, expert);
+        name.resize(name.size() - std::string_view(".weight").size());
+        return name;
+      };
+      for (std::uint32_t i = 0; i < experts; ++i) {
+        made.add(of_expert(TensorRole::expert_gate, layer, i), c.expert_size, c.hidden_size, rank);
+        made.add(of_expert(TensorRole::expert_up, layer, i), c.expert_size, c.hidden_size, rank);
+        made.add(of_expert(TensorRole::expert_down, layer, i), c.hidden_size, c.expert_size, rank);
+      }
+      continue;
+    }
     if (c.tensor_names == TensorNames::granite_hybrid) {
       made.add(module(TensorRole::gate_up, layer), 2 * std::uint64_t{c.intermediate_size}, c.hidden_size, rank);
     } else {
