@@ -130,9 +130,8 @@ class AdapterReader {
     LayerAdapter& out = out_.layers[layer];
     const auto is = [&](TensorRole role) { return module + ".weight" == hf_tensor_name(role, layer, 0, model_.tensor_names); };
     if (const auto expert = expert_of(module, layer)) {
-      LayerAdapter& own = out_.layers[layer];
-      if (own.experts.empty()) own.experts.resize(c.num_experts + (c.shared_expert_size > 0 ? 1 : 0));
-      LowRank& changed = own.experts[expert->number].*expert->product;
+      if (out.experts.empty()) out.experts.resize(c.num_experts + (c.shared_expert_size > 0 ? 1 : 0));
+      LowRank& changed = out.experts[expert->number].*expert->product;
       const std::uint32_t width = expert->number == c.num_experts ? c.shared_expert_size : c.expert_size;
       if (expert->product == &ExpertAdapter::down) return read_linear(module, pair, width, std::array{Outputs{&changed, c.hidden_size}});
       return read_linear(module, pair, c.hidden_size, std::array{Outputs{&changed, width}});
