@@ -37,8 +37,8 @@ void apply_done(CoreDriver& d, std::span<const Transfer> transfers) {
 TEST(SwapOfStates, TheOneThatItGoesOnFromMoves) {
   for (const MambaCacheMode mode : {MambaCacheMode::all, MambaCacheMode::align}) {
     CoreDriver d(swap_config_with_states(mode));
-    d.add(1, 8, 30);
-    d.add(2, 7, 30);
+    d.add(1, 8, 12);
+    d.add(2, 7, 12);
     const StepPlan* plan = &d.plan();
     for (int i = 0; i < 20 && plan->preempted.empty(); ++i) {
       d.apply();

@@ -38,8 +38,8 @@ TEST(ForksOfStates, WhoGoesOnFirstTakesACopyInEveryGroup) {
   for (const MambaCacheMode mode : {MambaCacheMode::all, MambaCacheMode::align}) {
     CoreDriver d(with_states(test::sync_config(), mode));
     d.add(1, 6, 20);
-    d.step();
-    d.step();
+    // Where chunks end with blocks the prompt takes two steps.
+    for (int i = mode == MambaCacheMode::align ? 0 : 1; i < 3; ++i) d.step();
     ASSERT_EQ(d.view(1).num_computed_tokens, 7U);
     must_fork(d, 1, 2);
     EXPECT_EQ(d.view(2).num_computed_tokens, 7U);
@@ -101,8 +101,7 @@ TEST(ForksOfStates, WhereABlockEndedTheParentMayBeAhead) {
 TEST(ForksOfStates, AChildOfADraftingParentBeginsWhereTheLastRightOneWas) {
   CoreDriver d(with_states(test::sync_config(), MambaCacheMode::align, 2));
   d.add(1, 6, 20);
-  d.step();
-  d.step();
+  for (int i = 0; i < 3; ++i) d.step();
   must_fork(d, 1, 2);
   EXPECT_EQ(d.view(2).num_computed_tokens, 7U);
   EXPECT_EQ(d.core->blocks(RequestId{2}, 1).size(), 2U) << "without the parent's spare blocks";
