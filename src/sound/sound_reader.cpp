@@ -21,6 +21,7 @@ namespace {
 constexpr int kMaxChannels = 8;
 constexpr int kMinRate = 1000, kMaxRate = 384'000;
 constexpr std::size_t kPieceFrames = 4096;
+constexpr float kLoudest = 1e6F;  // usual samples are below 1; sums of these stay numbers
 
 std::unexpected<Error> refuse(ErrorCode code, std::string problem, std::string remedy) {
   return fail(code, "file", std::move(problem), std::move(remedy));
@@ -134,18 +135,18 @@ Result<void> check_format(const SF_INFO& info, double max_seconds) {
   return {};
 }
 
-// The mean of all channels, into the first samples. False: one is no number.
+// The mean of all channels, into the first samples. False: one is no number, or absurd.
 bool mix(std::span<float> samples, std::size_t channels) {
   const std::size_t frames = samples.size() / channels;
   const float share = 1.0F / static_cast<float>(channels);
-  bool is_finite = true;
+  bool is_sane = true;
   for (std::size_t i = 0; i < frames; ++i) {
     float sum = 0.0F;
     for (std::size_t c = 0; c < channels; ++c) sum += samples[i * channels + c];
     samples[i] = channels == 1 ? sum : sum * share;
-    is_finite = is_finite && std::isfinite(samples[i]);
+    is_sane = is_sane && std::fabs(samples[i]) <= kLoudest;
   }
-  return is_finite;
+  return is_sane;
 }
 
 }  // namespace
@@ -175,7 +176,8 @@ Result<std::vector<float>> read_sound(std::string_view file, double max_seconds)
     const sf_count_t frames = sf_readf_float(decoder.get(), piece.data(), kPieceFrames);
     if (frames <= 0) break;
     const std::span<float> read(piece.data(), static_cast<std::size_t>(frames) * channels);
-    if (!mix(read, channels)) return refuse(ErrorCode::invalid_argument, "holds samples that are no numbers", "send finite ones");
+    if (!mix(read, channels))
+      return refuse(ErrorCode::invalid_argument, "holds samples that are no numbers, or absurd ones", "send samples from -1 to 1");
     resampler.put(read.first(static_cast<std::size_t>(frames)));
     if (samples.size() > most)
       return refuse(ErrorCode::too_large, "lasts longer than is read here", fmt::format("send at most {:.0f} s", max_seconds));

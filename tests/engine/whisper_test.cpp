@@ -61,7 +61,7 @@ class WhisperEngine : public testing::Test {
 
 using WhisperBits = std::vector<std::pair<TokenId, float>>;
 
-WhisperBits bits_of(const Collector::Answer& answer) {
+WhisperBits whisper_bits(const Collector::Answer& answer) {
   EXPECT_EQ(answer.error, "");
   WhisperBits bits;
   for (std::size_t i = 0; i < answer.tokens.size(); ++i) bits.emplace_back(answer.tokens[i], answer.logprobs.at(i).entries.at(0).logprob);
@@ -123,7 +123,7 @@ TEST_F(WhisperEngine, TheSchedulerIsInvisible) {
     ASSERT_NE(engine, nullptr);
     for (std::uint32_t i = 0; i < kRequests; ++i) {
       Collector sink;
-      alone.push_back(bits_of(sink.wait(engine->submit(request(*engine, i), sink).value())));
+      alone.push_back(whisper_bits(sink.wait(engine->submit(request(*engine, i), sink).value())));
       EXPECT_EQ(alone.back().size(), request(*engine, i).sampling.max_tokens);
     }
   }
@@ -139,7 +139,7 @@ TEST_F(WhisperEngine, TheSchedulerIsInvisible) {
       Collector sink;
       std::vector<RequestId> ids;
       for (std::uint32_t i = 0; i < kRequests; ++i) ids.push_back(engine->submit(request(*engine, i), sink).value());
-      for (std::uint32_t i = 0; i < kRequests; ++i) EXPECT_EQ(bits_of(sink.wait(ids[i])), alone[i]) << i;
+      for (std::uint32_t i = 0; i < kRequests; ++i) EXPECT_EQ(whisper_bits(sink.wait(ids[i])), alone[i]) << i;
       EXPECT_GT(engine->stats().num_preemptions, 0U);
     }
   }
@@ -150,12 +150,12 @@ TEST_F(WhisperEngine, EndsOfOthersDoNotShow) {
   const auto engine = make(options(60));
   ASSERT_NE(engine, nullptr);
   Collector sink;
-  const WhisperBits alone = bits_of(sink.wait(engine->submit(request(*engine, 3), sink).value()));
+  const WhisperBits alone = whisper_bits(sink.wait(engine->submit(request(*engine, 3), sink).value()));
   const RequestId gone = engine->submit(request(*engine, 7), sink).value();
   const RequestId kept = engine->submit(request(*engine, 3), sink).value();
   sink.wait_for_tokens(gone, 2);
   engine->finish(gone, FinishReason::abort);
-  EXPECT_EQ(bits_of(sink.wait(kept)), alone);
+  EXPECT_EQ(whisper_bits(sink.wait(kept)), alone);
 }
 
 }  // namespace

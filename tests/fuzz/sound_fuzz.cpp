@@ -8,6 +8,11 @@
 #include "sound/log_mel.h"
 #include "sound/sound_reader.h"
 
+// libsndfile 1.2.0 forgets 6 KB of some Ogg files whose head is broken.
+extern "C" const char* __lsan_default_suppressions() {  // NOLINT(bugprone-reserved-identifier)
+  return "leak:libvorbis\n";
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   constexpr double kMostSeconds = 2.0;
   const auto samples = quire::read_sound({reinterpret_cast<const char*>(data), size}, kMostSeconds);

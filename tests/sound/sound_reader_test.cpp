@@ -125,6 +125,8 @@ TEST(SoundReaderTest, WhatIsAbsurdIsRefused) {
   EXPECT_EQ(refused(wave_file(some, 16'000, 64)), ErrorCode::invalid_argument);        // channels
   EXPECT_EQ(refused(wave_file({}, 16'000, 1)), ErrorCode::invalid_argument);           // no samples
   EXPECT_EQ(refused(wave_file({std::numeric_limits<float>::quiet_NaN()}, 16'000, 1)), ErrorCode::invalid_argument);
+  // Finite, but not what a resampler makes of them.
+  EXPECT_EQ(refused(wave_file(std::vector<float>(64, 3e38F), 15'913, 1)), ErrorCode::invalid_argument);
   EXPECT_EQ(refused(wave_file(std::vector<float>(16'001), 16'000, 1), 1.0), ErrorCode::too_large);
 }
 
