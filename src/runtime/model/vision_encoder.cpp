@@ -11,7 +11,8 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kUnitRows = 64;  // patches that go through products together
+constexpr std::uint32_t kUnitRows = 32;  // patches that go through products together
+constexpr std::uint32_t kHeadParts = 2;  // in which the queries of a head take turns
 constexpr std::uint32_t kHeadRows = 16;  // whose scores a thread has at once
 
 std::uint32_t units_of(std::uint32_t rows) {
@@ -56,7 +57,7 @@ void VisionEncoder::begin(VisionRun& run, std::span<const std::uint8_t> tile) co
 }
 
 std::uint32_t VisionEncoder::num_units(Stage stage) const {
-  if (stage == Stage::attend) return config_.num_heads;
+  if (stage == Stage::attend) return config_.num_heads * kHeadParts;
   return units_of(stage == Stage::connect ? config_.num_embeds() : config_.num_patches());
 }
 
@@ -73,7 +74,7 @@ void VisionEncoder::advance(VisionRun& run) {
       project(run, first, count);
       break;
     case Stage::attend:
-      attend(run, run.unit_);
+      attend(run, run.unit_ / kHeadParts, run.unit_ % kHeadParts);
       break;
     case Stage::mix:
       mix(run, first, count);
@@ -194,7 +195,7 @@ void VisionEncoder::softmax(float* scores, float* scratch) const {
 }
 
 // Keys and values of the head become matrices of two products: queries times keys, and weights times values.
-void VisionEncoder::attend(VisionRun& run, std::uint32_t head) {
+void VisionEncoder::pack_head(VisionRun& run, std::uint32_t head) const {
   const std::uint32_t patches = config_.num_patches(), dim = config_.head_dim();
   const std::size_t width = config_.hidden_size, from = std::size_t{head} * dim;
   MatrixPacker keys(WeightFormat::f32, patches, dim), values(WeightFormat::f32, dim, patches);
@@ -204,16 +205,24 @@ void VisionEncoder::attend(VisionRun& run, std::uint32_t head) {
     for (std::size_t i = 0; i < patches; ++i) row[i] = run.v_[i * width + from + j];
     values.put_f32(j, row);
   }
-  const PackedMatrix packed_keys = keys.finish(), packed_values = values.finish();
-  pool_.parallel_for((patches + kHeadRows - 1) / kHeadRows, 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
+  run.keys_ = keys.finish();
+  run.values_ = values.finish();
+}
+
+void VisionEncoder::attend(VisionRun& run, std::uint32_t head, std::uint32_t part) {
+  if (part == 0) pack_head(run, head);
+  const std::uint32_t patches = config_.num_patches(), dim = config_.head_dim();
+  const std::size_t width = config_.hidden_size, from = std::size_t{head} * dim;
+  const std::uint32_t num_blocks = (patches + kHeadRows - 1) / kHeadRows;
+  const std::uint32_t first_block = num_blocks * part / kHeadParts, end_block = num_blocks * (part + 1) / kHeadParts;
+  pool_.parallel_for(end_block - first_block, 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
     float* const scores = scores_.data() + std::size_t{thread} * (kHeadRows + 2) * patches;
-    for (std::uint32_t block = begin; block < end; ++block) {
+    for (std::uint32_t block = first_block + begin; block < first_block + end; ++block) {
       const std::uint32_t first = block * kHeadRows, count = std::min(kHeadRows, patches - first);
       const std::size_t at = first * width + from;
-      kernels_.matmul(packed_keys, floats(run.q_.data() + at, width, count, dim), scores, patches, 0, packed_keys.num_panels());
+      kernels_.matmul(run.keys_, floats(run.q_.data() + at, width, count, dim), scores, patches, 0, run.keys_.num_panels());
       for (std::size_t i = 0; i < count; ++i) softmax(scores + i * patches, scores + std::size_t{kHeadRows} * patches);
-      kernels_.matmul(packed_values, floats(scores, patches, count, patches), run.attended_.data() + at, width, 0,
-                      packed_values.num_panels());
+      kernels_.matmul(run.values_, floats(scores, patches, count, patches), run.attended_.data() + at, width, 0, run.values_.num_panels());
     }
   });
 }

@@ -33,6 +33,7 @@ class VisionRun {
   std::uint32_t unit_ = 0;                            // of the stage
   std::vector<std::uint8_t> pixels_;                  // [row][column][colour]
   std::vector<float> stream_, q_, k_, v_, attended_;  // [patch][hidden_size]
+  PackedMatrix keys_, values_;                        // of the head under way
   std::vector<float> embeds_;
 };
 
@@ -57,7 +58,8 @@ class VisionEncoder {
   [[nodiscard]] std::uint32_t num_units(Stage stage) const;
   void take_patches(VisionRun& run, std::uint32_t first, std::uint32_t count);
   void project(VisionRun& run, std::uint32_t first, std::uint32_t count);
-  void attend(VisionRun& run, std::uint32_t head);
+  void pack_head(VisionRun& run, std::uint32_t head) const;
+  void attend(VisionRun& run, std::uint32_t head, std::uint32_t part);
   void mix(VisionRun& run, std::uint32_t first, std::uint32_t count);
   void connect(VisionRun& run, std::uint32_t first, std::uint32_t count);
   // y = x times the matrix, and its bias.

@@ -83,7 +83,7 @@ void Batch::refuse_unserved(const StepPlan& plan) const {
   for (const ScheduledRequest& request : plan.scheduled) {
     QUIRE_CHECK(request.drafts.size() <= num_spec_tokens_ && request.drafts.size() < request.num_tokens, "more drafts than it verifies");
     QUIRE_CHECK(has_encoder_ || request.encoder_inputs.empty() || pictures_[request.slot.value] != nullptr,
-                "an encoder's input of no request's");
+                "this worker runs no encoder for such a request");
     QUIRE_CHECK(request.new_tokens.empty(), "this worker is no stage of a pipeline");
   }
 }
