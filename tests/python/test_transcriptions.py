@@ -1,5 +1,6 @@
 """The official openai client transcribes sound, with a small Whisper model that is made here: its weights are drawn, so that what it writes means
 nothing, and is the same each time."""
+
 import io
 import json
 import math
@@ -34,25 +35,25 @@ def draw(name, count):
 
 def layer_shapes(prefix, looks_across):
     norms = ["self_attn_layer_norm", "final_layer_norm"] + ["encoder_attn_layer_norm"] * looks_across
-    yield from ((f"{prefix}.{norm}.{end}", (WIDTH, )) for norm in norms for end in ("weight", "bias"))
+    yield from ((f"{prefix}.{norm}.{end}", (WIDTH,)) for norm in norms for end in ("weight", "bias"))
     for module in ["self_attn"] + ["encoder_attn"] * looks_across:
         yield from ((f"{prefix}.{module}.{part}_proj.weight", (WIDTH, WIDTH)) for part in ("q", "k", "v", "out"))
-        yield from ((f"{prefix}.{module}.{part}_proj.bias", (WIDTH, )) for part in ("q", "v", "out"))
+        yield from ((f"{prefix}.{module}.{part}_proj.bias", (WIDTH,)) for part in ("q", "v", "out"))
     for part in ("fc1", "fc2"):
         yield f"{prefix}.{part}.weight", (WIDTH, WIDTH)
-        yield f"{prefix}.{part}.bias", (WIDTH, )
+        yield f"{prefix}.{part}.bias", (WIDTH,)
 
 
 def shapes():
     yield "model.encoder.conv1.weight", (WIDTH, MELS, 3)
     yield "model.encoder.conv2.weight", (WIDTH, WIDTH, 3)
-    yield from ((f"model.encoder.conv{i}.bias", (WIDTH, )) for i in (1, 2))
+    yield from ((f"model.encoder.conv{i}.bias", (WIDTH,)) for i in (1, 2))
     yield "model.encoder.embed_positions.weight", (1500, WIDTH)
     yield "model.decoder.embed_tokens.weight", (VOCAB, WIDTH)
     yield "model.decoder.embed_positions.weight", (64, WIDTH)
     yield from layer_shapes("model.encoder.layers.0", False)
     yield from layer_shapes("model.decoder.layers.0", True)
-    yield from ((f"model.{half}.layer_norm.{end}", (WIDTH, )) for half in ("encoder", "decoder") for end in ("weight", "bias"))
+    yield from ((f"model.{half}.layer_norm.{end}", (WIDTH,)) for half in ("encoder", "decoder") for end in ("weight", "bias"))
 
 
 def write_model(folder):
@@ -64,22 +65,59 @@ def write_model(folder):
         header[name] = dict(dtype="F32", shape=shape, data_offsets=[begin, len(data)])
     text = json.dumps(header).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-    config = dict(model_type="whisper", vocab_size=VOCAB, d_model=WIDTH, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
-                  decoder_attention_heads=4, encoder_ffn_dim=WIDTH, decoder_ffn_dim=WIDTH, num_mel_bins=MELS, max_source_positions=1500,
-                  max_target_positions=64, eos_token_id=256)
+    config = dict(
+        model_type="whisper",
+        vocab_size=VOCAB,
+        d_model=WIDTH,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=WIDTH,
+        decoder_ffn_dim=WIDTH,
+        num_mel_bins=MELS,
+        max_source_positions=1500,
+        max_target_positions=64,
+        eos_token_id=256,
+    )
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "generation_config.json").write_text(json.dumps(dict(is_multilingual=True, suppress_tokens=[65], begin_suppress_tokens=[220, 256])))
-    added = [dict(id=256 + i, content=mark, single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
-             for i, mark in enumerate(MARKS)]
-    template = [dict(SpecialToken=dict(id=MARKS[1], type_id=0)), dict(SpecialToken=dict(id=MARKS[7], type_id=0)),
-                dict(Sequence=dict(id="A", type_id=0)), dict(SpecialToken=dict(id=MARKS[0], type_id=0))]
-    framed = dict(type="TemplateProcessing", single=template, pair=[],
-                  special_tokens={MARKS[i]: dict(id=MARKS[i], ids=[256 + i], tokens=[MARKS[i]]) for i in (0, 1, 7)})
-    tokenizer = dict(version="1.0", truncation=None, padding=None, added_tokens=added, normalizer=None, post_processor=framed,
-                     pre_tokenizer=dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True),
-                     decoder=dict(type="ByteLevel", add_prefix_space=True, trim_offsets=True, use_regex=True),
-                     model=dict(type="BPE", dropout=None, unk_token=None, continuing_subword_prefix=None, end_of_word_suffix=None,
-                                fuse_unk=False, byte_fallback=False, vocab={piece: i for i, piece in enumerate(byte_pieces())}, merges=[]))
+    added = [
+        dict(id=256 + i, content=mark, single_word=False, lstrip=False, rstrip=False, normalized=False, special=True) for i, mark in enumerate(MARKS)
+    ]
+    template = [
+        dict(SpecialToken=dict(id=MARKS[1], type_id=0)),
+        dict(SpecialToken=dict(id=MARKS[7], type_id=0)),
+        dict(Sequence=dict(id="A", type_id=0)),
+        dict(SpecialToken=dict(id=MARKS[0], type_id=0)),
+    ]
+    framed = dict(
+        type="TemplateProcessing",
+        single=template,
+        pair=[],
+        special_tokens={MARKS[i]: dict(id=MARKS[i], ids=[256 + i], tokens=[MARKS[i]]) for i in (0, 1, 7)},
+    )
+    tokenizer = dict(
+        version="1.0",
+        truncation=None,
+        padding=None,
+        added_tokens=added,
+        normalizer=None,
+        post_processor=framed,
+        pre_tokenizer=dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True),
+        decoder=dict(type="ByteLevel", add_prefix_space=True, trim_offsets=True, use_regex=True),
+        model=dict(
+            type="BPE",
+            dropout=None,
+            unk_token=None,
+            continuing_subword_prefix=None,
+            end_of_word_suffix=None,
+            fuse_unk=False,
+            byte_fallback=False,
+            vocab={piece: i for i, piece in enumerate(byte_pieces())},
+            merges=[],
+        ),
+    )
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
@@ -116,8 +154,9 @@ def test_json_and_text_are_the_same(client):
 
 
 def test_times_follow_each_other(client):
-    answer = client.audio.transcriptions.create(model="smol", file=recording(31.0), response_format="verbose_json",
-                                                timestamp_granularities=["segment"])
+    answer = client.audio.transcriptions.create(
+        model="smol", file=recording(31.0), response_format="verbose_json", timestamp_granularities=["segment"]
+    )
     assert answer.duration == 31.0 and answer.language in ("en", "de") and answer.segments
     times = [time for segment in answer.segments for time in (segment.start, segment.end)]
     assert times == sorted(times) and 0 <= times[0] and times[-1] <= 31.0
@@ -146,4 +185,3 @@ def test_errors_name_the_field(client):
     with pytest.raises(openai.BadRequestError) as error:
         client.completions.create(model="smol", prompt="Hi")
     assert error.value.param == "model" and "sound" in error.value.message
-
