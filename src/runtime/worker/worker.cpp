@@ -52,7 +52,7 @@ WorkerCapabilities Worker::capabilities() const {
 }
 
 // What the plan says of the encoder cache, and embeddings that its rows need and that are not there yet.
-void Worker::encode_needed(const StepPlan& plan) {
+void Worker::encode_pictures(const StepPlan& plan) {
   if (!encoder_) return;
   for (const ScheduledRequest& request : plan.scheduled) {
     const PromptPictures* const shown = batch_.pictures(request.slot);
@@ -69,8 +69,8 @@ void Worker::encode_needed(const StepPlan& plan) {
 
 void Worker::forward(const StepPlan& plan) {
   update_batch(plan);
-  encode_needed(plan);
-  encode(plan);
+  encode_pictures(plan);
+  encode_inputs(plan);
   rows_.clear();
   const std::size_t vocab_size = model_->info().vocab_size;
   const BatchInput input = batch_.build(plan);
@@ -183,7 +183,8 @@ void Worker::update_batch(const StepPlan& plan) {
 }
 
 // What an encoder makes of a request's input is in the KV cache before its first token is computed.
-void Worker::encode(const StepPlan& plan) {
+void Worker::encode_inputs(const StepPlan& plan) {
+  if (!model_->info().has_encoder()) return;
   for (const ScheduledRequest& request : plan.scheduled) {
     if (request.encoder_inputs.empty()) continue;
     QUIRE_CHECK(encoder_inputs_ != nullptr && request.encoder_inputs.size() == 1, "one input, for the encoder that the model has");

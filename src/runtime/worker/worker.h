@@ -71,8 +71,8 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   void forward(const StepPlan& plan) override;  // fills rows_
   void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) override;
   void update_batch(const StepPlan& plan);
-  void encode_needed(const StepPlan& plan);
-  void encode(const StepPlan& plan);
+  void encode_pictures(const StepPlan& plan);
+  void encode_inputs(const StepPlan& plan);
   void show_logits(std::span<const std::uint32_t> counts) const;
   [[nodiscard]] std::uint32_t experts_per_token() const;  // over all layers
   void gather_experts(StepResults& results) const;
