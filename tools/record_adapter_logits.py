@@ -4,8 +4,8 @@
     python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.6 gguf==0.19.0 peft==0.21.2 numpy
     venv/bin/python tools/record_adapter_logits.py     # writes tests/golden/logits/{adapter_cases.json,adapter_logits.f32}
 
-Models, prompt and format are those of record_logits.py and record_state_logits.py. No adapter is stored: its tensors are drawn from their names as the models' are;
-the record has the names and shapes that peft would write, and its config.
+Models, prompt and format are those of record_logits.py and record_state_logits.py. No adapter is stored: its tensors are drawn from their
+names as the models' are; the record has the names and shapes that peft would write, and its config.
 """
 
 import sys
