@@ -132,8 +132,10 @@ Request& Forks::create_request(const Request& parent, const ForkRequest& given) 
 
 void Forks::share_blocks(Request& parent, Request& child) {
   const bool waits_for_input = child.status == RequestStatus::waiting_for_input;
-  // One that waits for input needs no token to sample behind: as its parent's, its answer ends with what is computed.
-  const std::int32_t num_computed = std::min(parent.num_computed_tokens, child.num_tokens() - (waits_for_input ? 0 : 1));
+  // A child leaves a token to sample behind. One that waits for input needs none: as its parent's, its answer ends with what is computed;
+  // and states behind the token before are not kept.
+  const bool keeps_all = waits_for_input && context_.config.kv.has_mamba_layers();
+  const std::int32_t num_computed = std::min({parent.num_computed_tokens, parent.num_tokens(), child.num_tokens() - (keeps_all ? 0 : 1)});
   // Its own tokens in flight are written, and those of drafts may be again.
   const auto next = static_cast<std::uint32_t>(std::min(parent.num_computed_tokens, parent.num_tokens()));
   // What a transfer is to fill holds nothing yet. The child is looked up in its turn, by when that may have come.
@@ -141,7 +143,7 @@ void Forks::share_blocks(Request& parent, Request& child) {
   const bool shares = !awaits_blocks && num_computed > 0 &&
                       kv_.fork(requests_.kv_request(parent), next, child.blocks, static_cast<std::uint32_t>(num_computed));
   // Without blocks these are computed anew when its input comes (sessions.cpp).
-  if (shares || waits_for_input) child.num_computed_tokens = std::max(num_computed, 0);
+  if (shares || keeps_all) child.num_computed_tokens = std::max(num_computed, 0);
   if (!shares || waits_for_input) return;
   QUIRE_CHECK(child.num_computed_tokens < child.num_tokens(), "a token is left to sample behind");
   sharing_.push_back(&child);
