@@ -341,7 +341,7 @@ TEST_P(InvisibleScheduler, OverGatedDeltaRules) {
 TEST_P(InvisibleScheduler, OverAdapters) {
   const tiny::TempFolder folder;
   const std::string model = windowed_model(folder);
-  EngineOptions base = base_options(model, 1200), squeezed = base_options(model, 132);
+  EngineOptions base = base_options(model, 1200), squeezed = base_options(model, 116);
   const ModelConfig config = ModelFile::open(model)->config();
   for (const std::uint32_t rank : {3U, 8U, 16U}) {
     const std::string name = "rank " + std::to_string(rank);
@@ -352,7 +352,7 @@ TEST_P(InvisibleScheduler, OverAdapters) {
   base.adapters.max_cpu_loras = 3;
   squeezed.adapters = base.adapters;
   squeezed.cache.block_size = 4;
-  squeezed.scheduler.max_num_batched_tokens = 64;
+  squeezed.scheduler.max_num_batched_tokens = 32;
   expect_invisible(base, squeezed, GetParam());
 }
 
