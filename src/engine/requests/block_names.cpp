@@ -16,6 +16,7 @@ std::vector<BlockHash> name_blocks(const EngineRequest& request, const AdapterLe
   content.tokens = request.prompt;
   content.cache_salt = request.cache_salt;
   std::vector<MultimodalFeature> features;
+  features.reserve(request.pictures.size());
   for (const PromptPicture& picture : request.pictures) features.push_back({picture.identifier, picture.position});
   content.multimodal = features;
   if (adapter != nullptr) content.lora_name = adapter->resident->block_name;

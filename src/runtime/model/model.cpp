@@ -88,10 +88,11 @@ class ModelLoader {
   // Null: there is none, or nothing can be shown to it.
   static Result<std::unique_ptr<VisionEncoder>> load_vision_of(const ModelFile& file, const ModelInfo& info, const Kernels& kernels,
                                                                ThreadPool& pool) {
-    if (!file.config().vision || !info.pictures.any()) return nullptr;
-    auto weights = load_vision(file, *file.config().vision, pool);
+    const std::optional<VisionConfig>& vision = file.config().vision;
+    if (!vision || !info.pictures.any()) return nullptr;
+    auto weights = load_vision(file, *vision, pool);
     if (!weights) return std::unexpected(std::move(weights.error()));
-    return std::make_unique<VisionEncoder>(*file.config().vision, info.pictures, *std::move(weights), kernels, pool);
+    return std::make_unique<VisionEncoder>(*vision, info.pictures, *std::move(weights), kernels, pool);
   }
 };
 
