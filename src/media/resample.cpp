@@ -99,8 +99,10 @@ SideWeights weigh(std::uint32_t from, std::uint32_t to, PictureFilter filter) {
   std::vector<double> exact(side.most);
   for (std::size_t out = 0; out < to; ++out) {
     const double center = (static_cast<double>(out) + 0.5) * scale;
+    // NOLINTBEGIN(bugprone-incorrect-roundings): as Pillow rounds
     const int first = std::max(0, static_cast<int>(center - support + 0.5));
     const int end = std::min(static_cast<int>(from), static_cast<int>(center + support + 0.5));
+    // NOLINTEND(bugprone-incorrect-roundings)
     const auto count = static_cast<std::size_t>(end - first);
     double sum = 0.0;
     for (std::size_t i = 0; i < count; ++i) sum += exact[i] = shape.weight((static_cast<double>(i) + first - center + 0.5) * inverse);

@@ -51,6 +51,11 @@ WorkerCapabilities Worker::capabilities() const {
           .encoder_inputs = encoder_.has_value() || (model_->info().has_encoder() && encoder_inputs_ != nullptr)};
 }
 
+PictureEncoder& Worker::seeing() {
+  QUIRE_CHECK(encoder_.has_value(), "a picture for a model that sees none");
+  return *encoder_;
+}
+
 // What the plan says of the encoder cache, and embeddings that its rows need and that are not there yet.
 void Worker::encode_pictures(const StepPlan& plan) {
   if (!encoder_) return;

@@ -58,9 +58,9 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   void notify_with(const std::function<void()>& notify) override { transfers_.notify_with(notify); }
   [[nodiscard]] std::optional<double> next_transfer_s() const override { return std::numeric_limits<double>::infinity(); }
 
-  std::shared_ptr<const PromptPictures> take_pictures(std::span<const PromptPicture> pictures) override { return encoder_->take(pictures); }
-  void encode_ahead(std::span<const std::shared_ptr<EncodedPicture>> pictures) override { encoder_->queue(pictures); }
-  void encode() override { encoder_->follow_pass(0.0); }
+  std::shared_ptr<const PromptPictures> take_pictures(std::span<const PromptPicture> pictures) override { return seeing().take(pictures); }
+  void encode_ahead(std::span<const std::shared_ptr<EncodedPicture>> pictures) override { seeing().queue(pictures); }
+  void encode() override { seeing().follow_pass(0.0); }
 
   void start(const StepPlan& plan) override { task_.start(plan); }
   void provide(std::span<const TokenMask> masks) override { task_.provide(masks); }
@@ -71,6 +71,7 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   void forward(const StepPlan& plan) override;  // fills rows_
   void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) override;
   void update_batch(const StepPlan& plan);
+  [[nodiscard]] PictureEncoder& seeing();  // of a model that does
   void encode_pictures(const StepPlan& plan);
   void encode_inputs(const StepPlan& plan);
   void show_logits(std::span<const std::uint32_t> counts) const;

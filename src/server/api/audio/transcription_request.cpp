@@ -162,7 +162,7 @@ Result<TranscriptionRequest> read_transcription(std::string_view content_type, s
   request.ignored_fields = reader.rest();
   if (!request.ignored_fields.empty() && context.options.strict_fields)
     reader.reject(request.ignored_fields, "is not known here", "leave it out");
-  if (reader.error()) return std::unexpected(*reader.error());
+  if (const auto& error = reader.error()) return std::unexpected(*error);
   if (auto valid = request.sampling.validate(); !valid) return std::unexpected(std::move(valid.error()));
   return request;
 }
@@ -170,7 +170,7 @@ Result<TranscriptionRequest> read_transcription(std::string_view content_type, s
 std::vector<TokenId> prompt_of(const TranscriptionRequest& request, const SpeechVocabulary& words, std::string_view language,
                                bool has_times) {
   std::vector<TokenId> prompt;
-  if (!request.previous.empty()) {
+  if (words.previous && !request.previous.empty()) {
     prompt.push_back(*words.previous);
     prompt.insert(prompt.end(), request.previous.begin(), request.previous.end());
   }
@@ -202,6 +202,7 @@ SamplingParams sampling_of(const TranscriptionRequest& request, const SpeechMode
   for (const TokenId token : {words.start, words.transcribe, words.translate, words.no_times}) sampling.bad_words.push_back({token});
   if (!words.is_multilingual || !language.empty()) return sampling;
   std::vector<TokenId> spoken;
+  spoken.reserve(words.languages.size());
   for (const auto& [code, token] : words.languages) spoken.push_back(token);
   sampling.timestamps.begins = {std::move(spoken), {request.is_translation ? words.translate : words.transcribe}};
   if (!has_times) sampling.timestamps.begins.push_back({words.no_times});
