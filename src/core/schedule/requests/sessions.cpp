@@ -120,7 +120,9 @@ void Sessions::forget_names_behind(Request& session, std::int32_t num_kept) cons
 }
 
 bool Sessions::lacks_blocks(const Request& session) const {
-  if (session.num_computed_tokens > session.num_tokens() && context_.config.kv.has_mamba_layers()) return true;
+  // Without the cure as vLLM, which goes on from states that have gone on behind the tokens, and knows no forks.
+  if (!context_.config.cures.cut_sessions || !context_.config.kv.has_mamba_layers()) return false;
+  if (session.num_computed_tokens > session.num_tokens()) return true;
   return session.num_computed_tokens > 0 && Requests::num_blocks(session) == 0;
 }
 
