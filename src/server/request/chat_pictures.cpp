@@ -9,6 +9,7 @@
 
 #include "base/digest.h"
 #include "media/data_url.h"
+#include "server/request/field_names.h"
 #include "server/request/object_reader.h"
 
 namespace quire {
@@ -31,7 +32,7 @@ bool is_picture_part(std::string_view type) {
 }
 
 json::object picture_part(json::string url, std::string_view name) {
-  return {{"type", "image_url"}, {"image_url", json::object{{"url", std::move(url)}}}, {kPartName, name}};
+  return {{"type", "image_url"}, {"image_url", json::object{{"url", std::move(url)}}}, {kPartName, kInOwnWords + std::string(name)}};
 }
 
 Result<ChatPicture> take_picture(json::value& part, std::string field, const PictureReading& reading) {

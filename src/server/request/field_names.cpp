@@ -3,6 +3,10 @@
 namespace quire {
 
 Error rename_fields(std::span<const FieldName> names, Error error) {
+  if (error.field.starts_with(kInOwnWords)) {
+    error.field.erase(0, 1);
+    return error;
+  }
   // The places of a chat's messages are not those of what was sent.
   if (error.field.starts_with("messages[")) error.field = "messages";
   for (const auto& [common, own] : names) {

@@ -7,6 +7,9 @@
 
 namespace quire {
 
+// What a field begins with that is in the words of the API already: rename_fields() takes it away and changes nothing else.
+inline constexpr char kInOwnWords = '=';
+
 struct FieldName {
   std::string_view common, own;
 };
