@@ -53,6 +53,7 @@ LogMel::LogMel(std::uint32_t num_bands) : num_bands_(num_bands), bands_(num_band
     window_.push_back(0.5 - 0.5 * cosines_.back());
   }
   std::vector<double> corners;
+  corners.reserve(num_bands + 2);
   const double last = mel_of(kSoundRate / 2.0);
   for (std::uint32_t i = 0; i < num_bands + 2; ++i) corners.push_back(hz_of(last * i / (num_bands + 1)));
   for (std::uint32_t b = 0; b < num_bands; ++b) {
