@@ -64,6 +64,17 @@ class Model:
         self.writer.add_rope_freq_base(base)
         self.writer.add_vocab_size(self.num_tokens)
 
+    def layers(self, count, hidden, inner, output_norm):
+        """Each after its norms and feed-forward part, behind the embedding: its number, and what its names begin with."""
+        self.matrix("token_embd.weight", self.num_tokens, hidden, kind=Q6_K)
+        self.norm(output_norm, hidden)
+        for layer in range(count):
+            at = f"blk.{layer}"
+            self.norm(f"{at}.attn_norm.weight", hidden)
+            self.norm(f"{at}.ffn_norm.weight", hidden)
+            self.feed_forward(at, hidden, inner)
+            yield layer, at
+
     def write(self):
         self.writer.write_header_to_file()
         self.writer.write_kv_data_to_file()
@@ -104,13 +115,7 @@ def hybrid(model):
     model.writer.add_ssm_state_size(state)
     model.writer.add_ssm_group_count(1)
     model.writer.add_ssm_time_step_rank(heads)
-    model.matrix("token_embd.weight", model.num_tokens, hidden, kind=Q6_K)
-    model.norm("output_norm.weight", hidden)
-    for layer in range(40):
-        at = f"blk.{layer}"
-        model.norm(f"{at}.attn_norm.weight", hidden)
-        model.norm(f"{at}.ffn_norm.weight", hidden)
-        model.feed_forward(at, hidden, inner)
+    for layer, at in model.layers(40, hidden, inner, "output_norm.weight"):
         if layer in GRANITE_ATTENDS:
             model.attention(at, hidden, 12, 4, 128)
             continue
@@ -128,13 +133,7 @@ def lfm2(model):
     hidden, inner = 2048, 8192
     model.common(16, hidden, inner, 32, [8 * (layer in LFM2_ATTENDS) for layer in range(16)], 1e6)
     model.writer.add_shortconv_l_cache(3)
-    model.matrix("token_embd.weight", model.num_tokens, hidden, kind=Q6_K)
-    model.norm("token_embd_norm.weight", hidden)
-    for layer in range(16):
-        at = f"blk.{layer}"
-        model.norm(f"{at}.attn_norm.weight", hidden)
-        model.norm(f"{at}.ffn_norm.weight", hidden)
-        model.feed_forward(at, hidden, inner)
+    for layer, at in model.layers(16, hidden, inner, "token_embd_norm.weight"):
         if layer in LFM2_ATTENDS:
             model.attention(at, hidden, 32, 8, 64)
             model.norm(f"{at}.attn_q_norm.weight", 64)

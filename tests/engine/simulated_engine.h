@@ -114,6 +114,29 @@ inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
   return make_engine(options, setup.model, std::make_unique<SimulatedWorker>(std::move(worker)), setup.seams, setup.tiers, swap).value();
 }
 
+// An engine whose worker does not have one of its capabilities.
+inline std::unique_ptr<Engine> engine_without(bool WorkerCapabilities::* lacking) {
+  class LesserWorker final : public SimulatedWorker {
+   public:
+    LesserWorker(SimulatedWorkerOptions options, bool WorkerCapabilities::* lacking)
+        : SimulatedWorker(std::move(options)), lacking_(lacking) {}
+    [[nodiscard]] WorkerCapabilities capabilities() const override {
+      WorkerCapabilities can = SimulatedWorker::capabilities();
+      can.*lacking_ = false;
+      return can;
+    }
+
+   private:
+    bool WorkerCapabilities::* lacking_;
+  };
+  EngineOptions options;
+  options.cache.num_blocks = 20;
+  options = resolve_options(options, simulated_model(), {1, 0}).value();
+  SimulatedWorkerOptions worker{
+      .limits = worker_limits(options), .block_size = options.cache.block_size, .num_blocks = 20, .vocab_size = kVocab};
+  return make_engine(options, simulated_model(), std::make_unique<LesserWorker>(std::move(worker), lacking)).value();
+}
+
 struct Expected {
   std::vector<TokenId> tokens;
   FinishReason reason = FinishReason::length;

@@ -191,7 +191,7 @@ class AdapterReader {
   // By the names that experts have apart, whatever the model's own file keeps them as: PEFT's are those of the layers it was trained with.
   [[nodiscard]] std::optional<ExpertProduct> expert_of(const std::string& module, std::uint32_t layer) const {
     const LayerConfig c = model_.layer(layer);
-    if (c.num_experts == 0 || c.activation == GateActivation::relu2) return std::nullopt;
+    if (c.num_experts == 0 || !has_gate(c.activation)) return std::nullopt;
     const std::string name = module + ".weight";
     const auto product_of = [&](const ExpertRoles& roles, std::uint32_t number) -> std::optional<ExpertProduct> {
       for (const auto& [role, product] :

@@ -69,7 +69,7 @@ Result<ModelConfig> config_of_whisper(const JsonRef& json) {
   config.cross_positions = config.encoder.num_positions;
   config.norm_epsilon = 1e-5F;
   config.layer_norms = config.learned_positions = config.tied_embeddings = true;
-  config.gated_feed_forward = false;
+  config.activation = GateActivation::gelu;
   config.qkv_bias = config.output_bias = config.mlp_bias = true;
   config.still_layers.assign(std::min(config.num_layers, kMostLayers), true);
   if (const auto act = fields.get_or<std::string>("activation_function", "gelu"); act != "gelu")

@@ -8,10 +8,10 @@
 namespace quire {
 namespace {
 
-// down(activation(gate(x)) * up(x)), or down(activation(gate(x))).
-class GatedFeedForward final : public FeedForwardHalf {
+// down(activation(gate(x)) * up(x)), or without a gate down(activation(gate(x))).
+class DenseFeedForward final : public FeedForwardHalf {
  public:
-  GatedFeedForward(const LayerConfig& config, const LayerWeights& weights, const std::vector<float>* next_norm)
+  DenseFeedForward(const LayerConfig& config, const LayerWeights& weights, const std::vector<float>* next_norm)
       : config_(config), weights_(weights), next_norm_(next_norm) {}
 
   // In tiles of rows: a tile's outcome replaces its own rows of the stream and of the input, which no other tile reads.
@@ -87,7 +87,7 @@ class GatedFeedForward final : public FeedForwardHalf {
 
 std::unique_ptr<const FeedForwardHalf> make_feed_forward(const LayerConfig& config, const LayerWeights& weights,
                                                          const std::vector<float>* next_norm) {
-  return std::make_unique<GatedFeedForward>(config, weights, next_norm);
+  return std::make_unique<DenseFeedForward>(config, weights, next_norm);
 }
 
 }  // namespace quire

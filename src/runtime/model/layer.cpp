@@ -27,8 +27,7 @@ std::unique_ptr<const FeedForwardHalf> make_rest(const LayerConfig& layer, const
                                                  const std::vector<float>* next_norm) {
   // Then the half before has left what the next layer is to find (share_norms in weights.cpp).
   if (!layer.has_feed_forward) return std::make_unique<NoFeedForward>();
-  const auto make = layer.num_experts > 0 ? make_experts : layer.gated_feed_forward ? make_feed_forward : make_plain_feed_forward;
-  return make(layer, weights, next_norm);
+  return layer.num_experts > 0 ? make_experts(layer, weights, next_norm) : make_feed_forward(layer, weights, next_norm);
 }
 
 }  // namespace

@@ -93,9 +93,6 @@ std::unique_ptr<const AttentionHalf> make_parallel(const LayerConfig& config, co
 std::unique_ptr<const FeedForwardHalf> make_feed_forward(const LayerConfig& config, const LayerWeights& weights,
                                                          const std::vector<float>* next_norm);
 std::unique_ptr<const CrossHalf> make_cross_attention(const LayerConfig& config, const LayerWeights& weights);
-// Without a gate (LayerShape::gated_feed_forward).
-std::unique_ptr<const FeedForwardHalf> make_plain_feed_forward(const LayerConfig& config, const LayerWeights& weights,
-                                                               const std::vector<float>* next_norm);
 std::unique_ptr<const FeedForwardHalf> make_experts(const LayerConfig& config, const LayerWeights& weights,
                                                     const std::vector<float>* next_norm);
 

@@ -19,9 +19,12 @@ namespace quire {
 
 enum class RopeScaling : std::uint8_t { none, linear, llama3, longrope, yarn };
 
-// Of the gate in the feed-forward part. relu2: there is none; what is above 0 of the one product (the file's up, the gate of the weights)
-// is squared.
-enum class GateActivation : std::uint8_t { silu, gelu_tanh, swiglu_limited, relu2 };
+// Of the gate in the feed-forward part. relu2 and gelu: there is none, and one product (the file's up, the gate of the weights); what is
+// above 0 of it is squared, or it goes through the GELU with erf.
+enum class GateActivation : std::uint8_t { silu, gelu_tanh, swiglu_limited, relu2, gelu };
+constexpr bool has_gate(GateActivation activation) {
+  return activation != GateActivation::relu2 && activation != GateActivation::gelu;
+}
 
 // RMS norm of q and k before the rotation: of each head, or of all heads together.
 enum class QkNorm : std::uint8_t { none, per_head, whole };
@@ -131,7 +134,6 @@ struct LayerShape {
 
   bool layer_norms = false;           // norms take the mean away and have biases, which lie behind the weights
   bool whole_attention = false;       // of an encoder: each row sees all
-  bool gated_feed_forward = true;     // else down(gelu(up(x))), with biases
   std::uint32_t cross_positions = 0;  // that an encoder has made of the request's input, and each layer attends to as well; 0: none
 
   [[nodiscard]] std::uint32_t q_size() const { return num_heads * head_dim; }

@@ -40,7 +40,7 @@ TensorView view_of(const GgufTensor& tensor) {
 // Of the experts that a token does not go through.
 std::uint64_t num_unused_parameters(const ModelConfig& config) {
   std::uint64_t sum = 0;
-  const std::uint64_t num_matrices = config.activation == GateActivation::relu2 ? 2 : 3;
+  const std::uint64_t num_matrices = has_gate(config.activation) ? 3 : 2;
   for (std::uint32_t i = 0; i < config.num_layers; ++i)
     if (config.layer(i).num_experts > 0)
       sum += num_matrices * (config.num_experts - config.experts_per_token) * config.expert_size * config.hidden_size;

@@ -107,6 +107,8 @@ void Pass::activate(float* gate, const float* up, std::uint32_t n) const {
       // A number that is none stays one.
       for (std::uint32_t i = 0; i < n; ++i) gate[i] = gate[i] <= 0.0F ? 0.0F : gate[i] * gate[i];
       return;
+    case GateActivation::gelu:
+      return gelu(gate, n);
   }
 }
 

@@ -18,7 +18,8 @@ std::string shape_text(const TensorView& view) {
 
 }  // namespace
 
-TaskCollector::TaskCollector(const ModelFile& file, std::vector<TensorView> tensors) : file_(file) {
+TaskCollector::TaskCollector(const ModelFile& file, std::vector<TensorView> tensors, std::string who)
+    : file_(file), who_(who.empty() ? fmt::format("a {} decoder", file.config().architecture) : std::move(who)) {
   for (TensorView& view : tensors) {
     is_quantised_ |= view.quantised != nullptr;
     std::string name = view.name;
@@ -29,6 +30,15 @@ TaskCollector::TaskCollector(const ModelFile& file, std::vector<TensorView> tens
 void TaskCollector::matrix(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out,
                            std::uint32_t expert, bool may_reorder) {
   if (auto view = take(role, layer, 2, rows, columns, expert)) tasks_.push_back({std::move(*view), &out, nullptr, may_reorder});
+}
+
+void TaskCollector::convolution(const std::string& name, std::uint32_t outputs, std::uint32_t columns, Linear& out) {
+  const auto found = unused_.find(name + ".weight");
+  if (found != unused_.end() && found->second.rows * found->second.columns == std::uint64_t{outputs} * columns) {
+    found->second.rows = outputs;
+    found->second.columns = columns;
+  }
+  linear(name, outputs, columns, out);
 }
 
 void TaskCollector::floats(TensorRole role, std::uint32_t layer, std::uint32_t count, std::vector<float>& out) {
@@ -149,9 +159,8 @@ void TaskCollector::refuse_unused() {
   if (error_) return;
   for (const auto& [name, view] : unused_) {
     if (may_be_left_out(name) || is_bias_of_zero(view) || is_of_draft_layer(name)) continue;
-    error_ =
-        Error{ErrorCode::unsupported, in_quotes(name), fmt::format("a {} decoder has no use for this tensor", file_.config().architecture),
-              "use a model of a supported architecture, without adapters"};
+    error_ = Error{ErrorCode::unsupported, in_quotes(name), who_ + " has no use for this tensor",
+                   "use a model of a supported architecture, without adapters"};
     return;
   }
 }

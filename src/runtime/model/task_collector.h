@@ -26,7 +26,8 @@ struct StackedPart {
 // Collects what is to be packed and remembers the first error; at the end it says which tensors of the file nobody has asked for.
 class TaskCollector {
  public:
-  TaskCollector(const ModelFile& file, std::vector<TensorView> tensors);
+  // `who`: as errors call what has no use for a tensor; empty: a decoder of the file's architecture.
+  TaskCollector(const ModelFile& file, std::vector<TensorView> tensors, std::string who = {});
 
   void matrix(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out, std::uint32_t expert = 0,
               bool may_reorder = false);
@@ -44,6 +45,12 @@ class TaskCollector {
   void vector(const std::string& name, std::uint32_t size, std::vector<float>& out) {
     if (auto view = take(name, 1, 1, size)) tasks_.push_back({std::move(*view), nullptr, &out});
   }
+  void linear(const std::string& name, std::uint32_t rows, std::uint32_t columns, Linear& out, bool has_bias = true) {
+    matrix(name + ".weight", rows, columns, out.matrix);
+    if (has_bias) vector(name + ".bias", rows, out.bias);
+  }
+  // A convolution's: the values of an output lie side by side, whatever their shape.
+  void convolution(const std::string& name, std::uint32_t outputs, std::uint32_t columns, Linear& out);
   void floats(const std::string& name, std::uint32_t count, std::vector<float>& out);
   // So many floats, whatever their shape.
   void floats(TensorRole role, std::uint32_t layer, std::uint32_t count, std::vector<float>& out);
@@ -105,6 +112,7 @@ class TaskCollector {
   void refuse_unused();
 
   const ModelFile& file_;
+  std::string who_;
   std::unordered_map<std::string, TensorView> unused_;
   bool is_quantised_ = false;  // some of them are
   std::vector<PackTask> tasks_;

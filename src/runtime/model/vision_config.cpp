@@ -15,7 +15,7 @@ constexpr std::uint32_t kMostPatches = 1U << 14U;
 std::optional<VisionActivation> activation_of(std::string_view name) {
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return VisionActivation::gelu_tanh;
   if (name == "gelu") return VisionActivation::gelu_erf;
-  if (name == "quick_gelu") return VisionActivation::gelu_sigmoid;
+  if (name == "quick_gelu") return VisionActivation::quick_gelu;
   return std::nullopt;
 }
 

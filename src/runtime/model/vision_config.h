@@ -9,7 +9,7 @@
 
 namespace quire {
 
-enum class VisionActivation : std::uint8_t { gelu_tanh, gelu_erf, gelu_sigmoid };
+enum class VisionActivation : std::uint8_t { gelu_tanh, gelu_erf, quick_gelu };
 
 struct VisionConfig {
   std::uint32_t hidden_size = 0;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/kernel/layer_math.h"
 
 namespace quire {
 namespace {
@@ -110,20 +111,11 @@ void VisionEncoder::product(const Linear& linear, const float* x, std::uint32_t 
   });
 }
 
-// (x - mean) / sqrt(variance + epsilon) * weight + bias; mean and variance in double precision.
 void VisionEncoder::norm_rows(const LayerNormWeights& norm, const float* x, std::uint32_t rows, float* y) {
   const std::size_t width = config_.hidden_size;
   pool_.parallel_for(rows, 8, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
-    for (std::size_t row = begin; row < end; ++row) {
-      const float* const in = x + row * width;
-      float* const out = y + row * width;
-      double sum = 0.0, squares = 0.0;
-      for (std::size_t i = 0; i < width; ++i) sum += in[i];
-      const double mean = sum / static_cast<double>(width);
-      for (std::size_t i = 0; i < width; ++i) squares += (in[i] - mean) * (in[i] - mean);
-      const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(width) + static_cast<double>(config_.norm_epsilon));
-      for (std::size_t i = 0; i < width; ++i) out[i] = static_cast<float>((in[i] - mean) * inverse) * norm.weight[i] + norm.bias[i];
-    }
+    for (std::size_t row = begin; row < end; ++row)
+      layer_norm(x + row * width, norm.weight.data(), norm.bias.data(), config_.norm_epsilon, y + row * width, config_.hidden_size);
   });
 }
 
@@ -132,15 +124,16 @@ void VisionEncoder::activate(float* values, std::uint32_t rows) {
   pool_.parallel_for(rows, 8, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::size_t row = begin; row < end; ++row) {
       float* const at = values + row * width;
-      if (config_.activation == VisionActivation::gelu_tanh) {
-        kernels_.gelu_mul(at, ones_.data(), at, width);
-        continue;
-      }
-      for (std::size_t i = 0; i < width; ++i) {
-        const double value = at[i];
-        const double share = config_.activation == VisionActivation::gelu_erf ? 0.5 * (1.0 + std::erf(value * std::sqrt(0.5)))
-                                                                              : 1.0 / (1.0 + std::exp(-1.702 * value));
-        at[i] = static_cast<float>(value * share);
+      switch (config_.activation) {
+        case VisionActivation::gelu_tanh:
+          kernels_.gelu_mul(at, ones_.data(), at, width);
+          break;
+        case VisionActivation::gelu_erf:
+          gelu(at, width);
+          break;
+        case VisionActivation::quick_gelu:
+          for (std::size_t i = 0; i < width; ++i) at[i] = static_cast<float>(at[i] / (1.0 + std::exp(-1.702 * at[i])));
+          break;
       }
     }
   });

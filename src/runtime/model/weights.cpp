@@ -95,7 +95,7 @@ void collect_state(const LayerConfig& c, std::uint32_t layer, TaskCollector& col
 
 // Without gates the file's up is the one product, in the gate's place.
 bool is_gated(const LayerShape& shape) {
-  return shape.activation != GateActivation::relu2;
+  return has_gate(shape.activation);
 }
 
 void collect_routed_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {

@@ -4,15 +4,6 @@
 #include <fmt/format.h>
 
 namespace quire {
-namespace {
-
-void linear(TaskCollector& collector, const std::string& name, std::uint32_t rows, std::uint32_t columns, Linear& out,
-            bool has_bias = true) {
-  collector.matrix(name + ".weight", rows, columns, out.matrix);
-  if (has_bias) collector.vector(name + ".bias", rows, out.bias);
-}
-
-}  // namespace
 
 void WhisperTensors::norm(TaskCollector& collector, const std::string& name, std::uint32_t size, std::vector<float>& out) {
   collector.vector(name + ".weight", size, out);
@@ -29,10 +20,10 @@ void WhisperTensors::conv(TaskCollector& collector, const std::string& name, std
 void WhisperTensors::layer(TaskCollector& collector, const std::string& name, const LayerConfig& config, LayerWeights& out) {
   const std::uint32_t width = config.hidden_size;
   const auto attention = [&](const std::string& part, Linear& q, Linear& k, Linear& v, Linear& output) {
-    linear(collector, part + ".q_proj", config.q_size(), width, q);
-    linear(collector, part + ".k_proj", config.kv_size(), width, k, false);
-    linear(collector, part + ".v_proj", config.kv_size(), width, v);
-    linear(collector, part + ".out_proj", width, config.q_size(), output);
+    collector.linear(part + ".q_proj", config.q_size(), width, q);
+    collector.linear(part + ".k_proj", config.kv_size(), width, k, false);
+    collector.linear(part + ".v_proj", config.kv_size(), width, v);
+    collector.linear(part + ".out_proj", width, config.q_size(), output);
   };
   norm(collector, name + "self_attn_layer_norm", width, out.attn_norm);
   attention(name + "self_attn", out.q, out.k, out.v, out.attn_output);
@@ -41,8 +32,8 @@ void WhisperTensors::layer(TaskCollector& collector, const std::string& name, co
     attention(name + "encoder_attn", out.cross.q, out.cross.k, out.cross.v, out.cross.output);
   }
   norm(collector, name + "final_layer_norm", width, out.ffn_norm);
-  linear(collector, name + "fc1", config.intermediate_size, width, out.up);
-  linear(collector, name + "fc2", width, config.intermediate_size, out.down);
+  collector.linear(name + "fc1", config.intermediate_size, width, out.gate);
+  collector.linear(name + "fc2", width, config.intermediate_size, out.down);
 }
 
 void WhisperTensors::collect(const ModelConfig& config, TaskCollector& collector, DecoderWeights& out) {

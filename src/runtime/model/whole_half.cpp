@@ -93,8 +93,8 @@ std::vector<Layer> make_encoder_layers(const ModelConfig& config, const EncoderW
   for (std::uint32_t i = 0; i < config.num_layers; ++i) {
     const LayerConfig layer = config.layer(i);
     const std::vector<float>& next_norm = i + 1 == config.num_layers ? weights.output_norm : weights.layers[i + 1].attn_norm;
-    layers.push_back({std::make_unique<WholeAttention>(layer, weights.layers[i]), nullptr,
-                      make_plain_feed_forward(layer, weights.layers[i], &next_norm)});
+    layers.push_back(
+        {std::make_unique<WholeAttention>(layer, weights.layers[i]), nullptr, make_feed_forward(layer, weights.layers[i], &next_norm)});
   }
   return layers;
 }

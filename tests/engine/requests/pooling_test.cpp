@@ -179,23 +179,8 @@ TEST(PoolingRefused, WhereAllRowsAreMoreThanARequestMayHave) {
   expect_pooled(sink.wait(engine->submit(request, sink).value()), request);
 }
 
-class TokensOnlyWorker final : public SimulatedWorker {
- public:
-  using SimulatedWorker::SimulatedWorker;
-  [[nodiscard]] WorkerCapabilities capabilities() const override {
-    WorkerCapabilities can = SimulatedWorker::capabilities();
-    can.pooling = false;
-    return can;
-  }
-};
-
 TEST(PoolingRefused, WhereTheWorkerDoesNotPool) {
-  EngineOptions options;
-  options.cache.num_blocks = 20;
-  options = resolve_options(options, simulated_model(), {1, 0}).value();
-  auto worker = std::make_unique<TokensOnlyWorker>(SimulatedWorkerOptions{
-      .limits = worker_limits(options), .block_size = options.cache.block_size, .num_blocks = 20, .vocab_size = kVocab});
-  const auto engine = make_engine(options, simulated_model(), std::move(worker)).value();
+  const auto engine = engine_without(&WorkerCapabilities::pooling);
   Collector sink;
   const auto refused = engine->submit(pooled_request(10), sink);
   ASSERT_FALSE(refused.has_value());

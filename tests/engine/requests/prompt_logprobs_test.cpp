@@ -1,7 +1,7 @@
 // Log probabilities of prompts in the engine, around the simulated worker.
 #include <gtest/gtest.h>
 
-#include "engine/simulated_engine.h"
+#include "engine/requests/asked_beside.h"
 #include "support/toy_tier.h"
 
 namespace quire {
@@ -39,30 +39,10 @@ EngineRequest asking(std::uint32_t length, std::uint32_t max_tokens, std::uint32
 }
 
 TEST_P(PromptLogprobs, AreThoseOfThePromptHoweverItIsCut) {
-  for (const std::uint32_t chunk : {0U, 1U, 7U, 16U}) {
-    for (const std::uint32_t num_blocks : {200U, 20U}) {
-      EngineOptions options;
-      options.cache.num_blocks = num_blocks;
-      options.scheduler.max_num_seqs = 8;
-      options.scheduler.long_prefill_token_threshold = chunk;
-      Collector sink;
-      const auto engine = start(GetParam(), {.options = options});
-      Random random(chunk);
-      std::vector<std::pair<RequestId, EngineRequest>> submitted;
-      for (std::uint32_t i = 0; i < 40; ++i) {
-        EngineRequest request = random_request(random);
-        if (i % 3 != 0) request.sampling.prompt_logprobs = i % 5;
-        submitted.emplace_back(engine->submit(request, sink).value(), request);
-      }
-      for (const auto& [id, request] : submitted) {
-        const Collector::Answer answer = sink.wait(id);
-        expect_equal(answer, expected(request));
-        expect_prompt_logprobs(answer, request);
-      }
-      engine->stop(10.0);
-      if (num_blocks == 20) EXPECT_GT(engine->stats().num_preemptions, 0U);
-    }
-  }
+  const auto ask = [](EngineRequest& request, std::uint32_t i) {
+    if (i % 3 != 0) request.sampling.prompt_logprobs = i % 5;
+  };
+  expect_however_cut(GetParam(), {0U, 1U, 7U, 16U}, ask, expect_prompt_logprobs);
 }
 
 TEST_P(PromptLogprobs, OfAPromptOfOneTokenThereAreNone) {
@@ -75,41 +55,19 @@ TEST_P(PromptLogprobs, OfAPromptOfOneTokenThereAreNone) {
 }
 
 TEST_P(PromptLogprobs, SuchARequestReadsNoPrefixCacheAndOthersReadItsBlocks) {
-  Collector sink;
-  const auto engine = start(GetParam(), {});
-  EngineRequest request = asking(50, 3, 2);
-  sink.wait(engine->submit(request, sink).value());
-  const Collector::Answer again = sink.wait(engine->submit(request, sink).value());
-  EXPECT_EQ(again.num_cached_tokens, 0U);
-  expect_prompt_logprobs(again, request);
-  request.sampling.prompt_logprobs.reset();
-  EXPECT_EQ(sink.wait(engine->submit(request, sink).value()).num_cached_tokens, 48U);
+  EngineRequest silent = asking(50, 3, 2);
+  silent.sampling.prompt_logprobs.reset();
+  expect_reads_no_prefix_cache(GetParam(), asking(50, 3, 2), std::move(silent), expect_prompt_logprobs);
 }
 
 TEST_P(PromptLogprobs, SiblingsShareThem) {
-  for (const std::uint32_t num_blocks : {200U, 24U}) {
-    EngineOptions options;
-    options.cache.num_blocks = num_blocks;
-    options.scheduler.long_prefill_token_threshold = 16;
-    Collector sink;
-    const auto engine = start(GetParam(), {.options = options});
-    std::vector<std::pair<RequestId, EngineRequest>> submitted;
-    for (std::uint32_t i = 0; i < 12; ++i) {
-      EngineRequest request = asking(20 + 3 * i, 20, 1, 4);
-      submitted.emplace_back(engine->submit(request, sink).value(), request);
+  const auto check = [](const std::vector<Collector::Answer>& answers, const EngineRequest& request) {
+    for (const Collector::Answer& answer : answers) {
+      expect_prompt_logprobs(answer, request);
+      EXPECT_EQ(answer.prompt_logprobs, answers.front().prompt_logprobs) << "one copy for all";
     }
-    for (const auto& [first, request] : submitted) {
-      const auto shared = sink.wait(first).prompt_logprobs;
-      for (std::uint32_t i = 0; i < 4; ++i) {
-        const Collector::Answer answer = sink.wait(RequestId{first.value + i});
-        expect_equal(answer, expected(request));
-        expect_prompt_logprobs(answer, request);
-        EXPECT_EQ(answer.prompt_logprobs, shared) << "one copy for all";
-      }
-    }
-    engine->stop(10.0);
-    if (num_blocks == 24) EXPECT_GT(engine->stats().num_preemptions, 0U);
-  }
+  };
+  expect_of_siblings(GetParam(), [](std::uint32_t length) { return asking(length, 20, 1); }, check);
 }
 
 TEST_P(PromptLogprobs, SiblingsOfOneThatEndsFirstHaveTheirOwn) {
@@ -126,54 +84,23 @@ TEST_P(PromptLogprobs, SiblingsOfOneThatEndsFirstHaveTheirOwn) {
   for (std::uint32_t i = 1; i < 3; ++i) expect_prompt_logprobs(sink.wait(RequestId{first.value + i}), request);
 }
 
-// Whatever the engine thread is at: with the prompt done, and its siblings forked, or before.
 TEST_P(PromptLogprobs, SiblingsDoNotMissThemWhenTheFirstIsAborted) {
-  Collector sink;
-  const auto engine = start(GetParam(), {});
-  for (std::uint32_t round = 0; round < 60; ++round) {
-    const EngineRequest request = asking(20 + round, 30, 2, 3);
-    const RequestId first = engine->submit(request, sink).value();
-    if (round % 3 == 0) sink.wait_for_tokens(first, 1);
-    engine->finish(first, FinishReason::abort);
-    for (std::uint32_t i = 1; i < 3; ++i) {
-      const Collector::Answer answer = sink.wait(RequestId{first.value + i});
-      expect_equal(answer, expected(request));
-      expect_prompt_logprobs(answer, request);
-    }
-  }
+  const auto ask = [](std::uint32_t length) { return asking(length, 30, 2); };
+  const auto any = [](const Collector::Answer&, const EngineRequest&) {};  // it ended with them or before
+  expect_of_siblings_of_an_aborted_one(GetParam(), ask, any, expect_prompt_logprobs);
 }
 
 TEST_P(PromptLogprobs, AForkHasNone) {
-  Gate gate;
-  const auto engine = start(GetParam(), {.options = {}, .before_step = [&gate](const StepPlan&) { gate.pass(); }});
-  Collector sink;
   const EngineRequest request = asking(30, 60, 2);
-  const RequestId parent = engine->submit(request, sink).value();
-  gate.permits.release(6);
-  sink.wait_for_tokens(parent, 3);
-  const RequestId child = engine->fork(parent, {.n = 1}, sink).value();
-  gate.open_for_good();
-  expect_prompt_logprobs(sink.wait(parent), request);
-  EXPECT_EQ(sink.wait(child).prompt_logprobs, nullptr);
-  expect_equal(sink.wait(child), expected(request));
+  const auto [parent, child] = answers_of_a_fork(GetParam(), request);
+  expect_prompt_logprobs(parent, request);
+  EXPECT_EQ(child.prompt_logprobs, nullptr);
+  expect_equal(child, expected(request));
 }
 
 // What was in flight is drawn again after a reset that puts requests back, and the prompt computed again.
 TEST_P(PromptLogprobs, ComeOnceThoughACacheResetPutsRequestsBack) {
-  Collector sink;
-  const auto engine = start(GetParam(), {});
-  for (std::uint32_t round = 0; round < 20; ++round) {
-    const EngineRequest request = asking(60, 40, 3, 2);
-    const RequestId first = engine->submit(request, sink).value();
-    Answered reset;
-    engine->reset_prefix_cache({.preempt_running = true}, reset.callback());
-    reset.wait();
-    for (std::uint32_t i = 0; i < 2; ++i) {
-      const Collector::Answer answer = sink.wait(RequestId{first.value + i});
-      expect_equal(answer, expected(request));
-      expect_prompt_logprobs(answer, request);
-    }
-  }
+  expect_though_put_back(GetParam(), asking(60, 40, 3), expect_prompt_logprobs);
 }
 
 TEST_P(PromptLogprobs, ATokenWithoutADistributionEndsItsRequestAndSiblings) {
@@ -212,23 +139,8 @@ TEST(PromptLogprobsRefused, OutOfRangeOrWithASearch) {
   EXPECT_EQ(engine->submit(search, sink).error().field, "prompt_logprobs");
 }
 
-class SilentWorker final : public SimulatedWorker {
- public:
-  using SimulatedWorker::SimulatedWorker;
-  [[nodiscard]] WorkerCapabilities capabilities() const override {
-    WorkerCapabilities can = SimulatedWorker::capabilities();
-    can.prompt_logprobs = false;
-    return can;
-  }
-};
-
 TEST(PromptLogprobsRefused, WhereTheWorkerHasNone) {
-  EngineOptions options;
-  options.cache.num_blocks = 20;
-  options = resolve_options(options, simulated_model(), {1, 0}).value();
-  auto worker = std::make_unique<SilentWorker>(SimulatedWorkerOptions{
-      .limits = worker_limits(options), .block_size = options.cache.block_size, .num_blocks = 20, .vocab_size = kVocab});
-  const auto engine = make_engine(options, simulated_model(), std::move(worker)).value();
+  const auto engine = engine_without(&WorkerCapabilities::prompt_logprobs);
   Collector sink;
   const auto refused = engine->submit(asking(10, 3, 1), sink);
   ASSERT_FALSE(refused.has_value());

@@ -172,7 +172,8 @@ inline const std::map<std::string, LogitBounds>& quantised_logit_bounds() {
 inline const std::map<std::string, LogitBounds>& state_logit_bounds() {
   static const std::map<std::string, LogitBounds> all{{"F32", {1e-4, 1e-4, 0.13, 0.13}},
                                                       {"BF16", {1e-4, 1e-4, 0.36, 0.36}},
-                                                      {"Q8_0", {1e-4, 1.6e-2, 0.13, 0.13}},
+                                                      {"Q8_0", {1e-4, 2.8e-3, 0.13, 0.13}},
+                                                      {"qwen3_next_gguf_Q8_0", {1e-4, 1.6e-2, 0.13, 0.13}},
                                                       {"mixed", {1e-4, 4.9e-3, 0.5, 0.53}}};
   return all;
 }
@@ -180,7 +181,7 @@ inline const std::map<std::string, LogitBounds>& state_logit_bounds() {
 // And of models that transformers has had since its version 5.
 inline const std::map<std::string, LogitBounds>& newer_logit_bounds() {
   static const std::map<std::string, LogitBounds> all{
-      {"F32", {1e-4, 1e-4, 0.2, 0.2}}, {"BF16", {1e-4, 1e-4, 0.4, 0.4}}, {"Q8_0", {1e-4, 5e-3, 0.3, 0.3}}};
+      {"F32", {1e-4, 1e-4, 0.17, 0.17}}, {"BF16", {1e-4, 1e-4, 0.018, 0.018}}, {"Q8_0", {1e-4, 1.8e-3, 0.0095, 0.011}}};
   return all;
 }
 

@@ -26,6 +26,7 @@ double difference(const LogitRecord& record, const LogitCase& c, const std::stri
   return tiny::largest_difference(record, c, logits, rig.vocab());
 }
 
+// Bounds are of a type, or of one case by its name.
 void expect_logits_of(const LogitRecord& record, const std::map<std::string, tiny::LogitBounds>& bounds = tiny::logit_bounds()) {
   const tiny::TempFolder folder;
   struct Worst {
@@ -35,7 +36,8 @@ void expect_logits_of(const LogitRecord& record, const std::map<std::string, tin
   for (const LogitCase& c : record.cases) {
     const std::string path = tiny::write_model(c, folder);
     Worst& w = worst[c.type];
-    const tiny::LogitBounds& bound = bounds.at(c.type);
+    const auto own = bounds.find(c.name);
+    const tiny::LogitBounds& bound = own != bounds.end() ? own->second : bounds.at(c.type);
     const auto measure = [&](ActivationMode mode, KvDtype kv, double most, double& so_far) {
       const double found = difference(record, c, path, mode, kv);
       EXPECT_LE(found, most) << c.name << ", int16 activations " << (mode == ActivationMode::int16) << ", bf16 KV "

@@ -23,7 +23,7 @@ namespace quire::tiny {
 template <class Add>
 void add_experts(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) {
   const std::uint64_t experts = c.num_experts, hidden = c.hidden_size, size = c.expert_size;
-  const bool is_gated = c.activation != GateActivation::relu2;
+  const bool is_gated = has_gate(c.activation);
   const ExpertRoles roles = expert_roles(gguf ? ExpertTensors::stacked : c.expert_tensors);
   add(roles.router, layer, {experts, hidden});
   if (gguf) {
@@ -198,7 +198,7 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
     const bool attends = c.layer(i).memory != LayerMemory::state;
     if (attends) add_attention(c, gguf, i, tensor, matrix, vector);
     if (!has_feed_forward) continue;
-    const bool is_gated = c.activation != GateActivation::relu2;
+    const bool is_gated = has_gate(c.activation);
     if (c.layer(i).num_experts > 0) {
       add_experts(c, gguf, i, tensor);
       if (c.expert_bias)
