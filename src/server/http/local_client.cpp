@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/trim.h"
 #include "server/http/host_name.h"
 
 namespace quire {
@@ -12,17 +13,11 @@ namespace asio = boost::asio;
 
 namespace {
 
-std::string_view trim(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
-}
-
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   while (true) {
     const std::size_t end = text.find(separator);
-    parts.push_back(trim(text.substr(0, end)));
+    parts.push_back(trim(text.substr(0, end), " \t"));
     if (end == std::string_view::npos) return parts;
     text.remove_prefix(end + 1);
   }

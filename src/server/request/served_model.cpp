@@ -10,6 +10,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/trim.h"
 #include "text/tool_calls/tool_prompt.h"
 
 namespace quire {
@@ -26,10 +27,6 @@ std::int64_t local_now_s() {
 
 // So many names are told to who asks for another one.
 constexpr std::size_t kMaxTold = 8;
-
-std::string_view trim_left(std::string_view text) {
-  return text.substr(std::min(text.size(), text.find_first_not_of(" \t\r\n")));
-}
 
 // Behind the last message while it is rendered, as transformers does (apply_chat_template): text of the template's may look like the
 // message. Its space tells whether the template trims.

@@ -4,12 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/beast/core/string.hpp>
 #include <optional>
 #include <utility>
 
+#include "base/trim.h"
 #include "server/http/error_response.h"
 
 namespace quire {
+
+namespace beast = boost::beast;
+
 namespace {
 
 constexpr std::size_t kMaxBoundary = 70;
@@ -20,23 +25,14 @@ std::unexpected<Error> broken(std::string problem) {
   return fail(ErrorCode::invalid_argument, "body", std::move(problem), "send multipart/form-data as RFC 7578 has it");
 }
 
-bool equal_names(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; };
-  return std::ranges::equal(a, b, {}, lower, lower);
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
-  text.remove_prefix(begin);
-  return text.substr(0, text.find_last_not_of(" \t") + 1);
-}
+constexpr std::string_view kBlanks = " \t";
 
 // A value of a header's parameter from the front of `rest`, in quotes or not, which goes from there.
 std::optional<std::string> take_value(std::string_view& rest) {
   std::string value;
   if (!rest.starts_with('"')) {
     const std::size_t end = std::min(rest.find(';'), rest.size());
-    value = trimmed(rest.substr(0, end));
+    value = trim(rest.substr(0, end), kBlanks);
     rest.remove_prefix(end);
     return value;
   }
@@ -57,13 +53,13 @@ std::optional<std::string> parameter(std::string_view header, std::string_view w
   while (rest.starts_with(';')) {
     rest = rest.substr(1);
     const std::size_t equals = std::min(rest.find('='), rest.size());
-    const std::string_view name = trimmed(rest.substr(0, equals));
+    const std::string_view name = trim(rest.substr(0, equals), kBlanks);
     if (equals == rest.size()) return std::nullopt;
-    rest = trimmed(rest.substr(equals + 1));
+    rest = trim(rest.substr(equals + 1), kBlanks);
     auto value = take_value(rest);
     if (!value) return std::nullopt;
-    if (equal_names(name, wanted)) return value;
-    rest = trimmed(rest);
+    if (beast::iequals(name, wanted)) return value;
+    rest = trim(rest, kBlanks);
   }
   return std::nullopt;
 }
@@ -85,12 +81,12 @@ Result<FormPart> read_head(std::string_view head) {
     const std::string_view line = head.substr(0, end);
     head.remove_prefix(std::min(end + 2, head.size()));
     const std::size_t colon = std::min(line.find(':'), line.size());
-    const std::string_view name = trimmed(line.substr(0, colon));
-    const std::string_view value = trimmed(line.substr(std::min(colon + 1, line.size())));
-    if (equal_names(name, "content-transfer-encoding") && !equal_names(value, "binary") && !equal_names(value, "8bit") &&
-        !equal_names(value, "7bit"))
+    const std::string_view name = trim(line.substr(0, colon), kBlanks);
+    const std::string_view value = trim(line.substr(std::min(colon + 1, line.size())), kBlanks);
+    if (beast::iequals(name, "content-transfer-encoding") && !beast::iequals(value, "binary") && !beast::iequals(value, "8bit") &&
+        !beast::iequals(value, "7bit"))
       return broken(fmt::format("has a part in the encoding '{}'", shown(value)));
-    if (!equal_names(name, "content-disposition")) continue;
+    if (!beast::iequals(name, "content-disposition")) continue;
     auto field = parameter(value, "name");
     if (!field || field->empty() || field->size() > kMaxNameBytes) return broken("has a part without a name");
     part.name = *std::move(field);

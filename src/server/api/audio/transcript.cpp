@@ -7,15 +7,10 @@
 #include <cmath>
 
 #include "base/json_text.h"
+#include "base/trim.h"
 
 namespace quire {
 namespace {
-
-std::string_view trimmed_text(std::string_view text) {
-  const std::size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
-  text.remove_prefix(begin);
-  return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
-}
 
 // 01:02:03.456
 std::string clock_time(double seconds, char point) {
@@ -46,7 +41,7 @@ std::string verbose_json(const Transcript& transcript) {
 
 // "-->" within a cue would be read as its times.
 std::string cue_text(std::string_view text) {
-  std::string cue(trimmed_text(text));
+  std::string cue(trim(text));
   for (std::size_t at = cue.find("-->"); at != std::string::npos; at = cue.find("-->", at)) cue.replace(at, 3, "->");
   return cue;
 }
@@ -69,7 +64,7 @@ std::string subtitles(const Transcript& transcript, bool is_vtt) {
 std::string Transcript::text() const {
   std::string all;
   for (const SpeechSegment& segment : segments) all += segment.text;
-  return std::string(trimmed_text(all));
+  return std::string(trim(all));
 }
 
 std::string write_transcript(const Transcript& transcript, TranscriptForm form) {

@@ -1,0 +1,17 @@
+#pragma once
+#include <algorithm>
+#include <string_view>
+
+namespace quire {
+
+// Without the characters of `blanks` at the begin, or at both ends.
+[[nodiscard]] constexpr std::string_view trim_left(std::string_view text, std::string_view blanks = " \t\r\n") {
+  text.remove_prefix(std::min(text.size(), text.find_first_not_of(blanks)));
+  return text;
+}
+[[nodiscard]] constexpr std::string_view trim(std::string_view text, std::string_view blanks = " \t\r\n") {
+  text = trim_left(text, blanks);
+  return text.substr(0, text.find_last_not_of(blanks) + 1);
+}
+
+}  // namespace quire
