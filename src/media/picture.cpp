@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "media/decode/formats.h"
+#include "media/picture_formats.h"
 
 namespace quire {
 namespace {

@@ -1,6 +1,6 @@
 #include <webp/decode.h>
 
-#include "media/decode/formats.h"
+#include "media/picture_formats.h"
 
 namespace quire {
 namespace {

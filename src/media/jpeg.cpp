@@ -4,7 +4,7 @@
 #include <memory>
 #include <string_view>
 
-#include "media/decode/formats.h"
+#include "media/picture_formats.h"
 
 namespace quire {
 namespace {

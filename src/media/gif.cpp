@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "media/decode/formats.h"
+#include "media/picture_formats.h"
 
 namespace quire {
 namespace {

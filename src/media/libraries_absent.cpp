@@ -1,5 +1,5 @@
 // A build without the libraries that read pictures.
-#include "media/decode/formats.h"
+#include "media/picture_formats.h"
 
 namespace quire {
 namespace {
