@@ -32,11 +32,14 @@ quire_room(sample runtime/sample DEPS base)
 quire_room(grammar runtime/grammar DEPS base LINKS text LIBS Boost::json EXCLUDE ${QUIRE_LLGUIDANCE_UNUSED})
 # Private, so that getting it later compiles one file anew and not all that stand on this room.
 target_link_libraries(quire_grammar PRIVATE ${QUIRE_LLGUIDANCE_LIBS})
-quire_room(model runtime/model DEPS base format memory kernel)
+quire_room(model_config runtime/model/config PART DEPS base format kernel)
+quire_room(model_weights runtime/model/weights PART DEPS base format kernel memory model_config)
+quire_room(model_layers runtime/model/layers PART DEPS base kernel memory model_config model_weights)
+quire_room(model runtime/model DEPS base kernel memory model_config model_weights model_layers LINKS format)
 quire_room(transport runtime/transport DEPS base)
 quire_room(tier runtime/tier DEPS base LIBS ${QUIRE_URING_LIBS} EXCLUDE ${QUIRE_URING_UNUSED})
 quire_room(remote runtime/remote DEPS base tier LIBS OpenSSL::SSL Boost::url ${QUIRE_HIREDIS_LIBS} EXCLUDE ${QUIRE_HIREDIS_UNUSED})
-quire_room(worker runtime/worker DEPS base memory kernel sample model transport)
+quire_room(worker runtime/worker DEPS base memory kernel sample model model_weights transport)
 
 quire_room(engine_stats engine/stats PART DEPS base)
 quire_room(engine_trace engine/trace PART DEPS base LINKS core_schedule)
@@ -44,10 +47,10 @@ quire_room(engine_journal engine/journal PART DEPS base core_journal core_kv_has
 quire_room(engine_publish engine/publish PART DEPS base LINKS log LIBS ${QUIRE_ZMQ_LIBS} EXCLUDE ${QUIRE_ZMQ_UNUSED})
 quire_room(engine_tiers engine/tiers PART DEPS base core_connect remote tier transport engine_stats LINKS core_schedule)
 quire_room(engine_offload engine/offload PART DEPS base core_offload tier)
-quire_room(engine_adapters engine/adapters PART DEPS base model worker LINKS log)
+quire_room(engine_adapters engine/adapters PART DEPS base model_weights worker LINKS log model)
 quire_room(engine_requests engine/requests PART DEPS base core_kv_hash engine_adapters engine_stats grammar worker LINKS core_schedule sample)
 quire_room(engine_loop engine/loop PART DEPS base worker engine_adapters engine_publish engine_requests engine_stats engine_trace LINKS core_schedule core_explain core_curve)
-quire_room(engine engine DEPS base core_kv core_kv_hash memory model worker engine_adapters engine_loop engine_publish engine_requests engine_tiers engine_trace LINKS log core_schedule core_explain core_curve engine_journal engine_offload)
+quire_room(engine engine DEPS base core_kv core_kv_hash memory model model_weights worker engine_adapters engine_loop engine_publish engine_requests engine_tiers engine_trace LINKS log core_schedule core_explain core_curve engine_journal engine_offload)
 quire_room(lab lab DEPS base core_connect core_journal LINKS core_schedule core_curve engine LIBS Boost::json ${QUIRE_ZLIB_LIBS} EXCLUDE ${QUIRE_ZLIB_UNUSED})
 # The server, in the order in which a request comes through it.
 quire_room(server_http server/http PART DEPS base text LINKS log LIBS Boost::url NO_PCH)
@@ -82,5 +85,5 @@ include(cmake/AgentTests.cmake)
 
 # A unity build (presets gcc-check and lint) compiles a room's files together, so a file-local name is used once in a room. These files
 # stay by themselves: each repeats the words of a sibling on purpose (two file formats of one config, Jinja's filters and methods).
-set_source_files_properties(src/runtime/model/config_gguf.cpp src/text/template/methods_text.cpp src/text/template/tests.cpp
+set_source_files_properties(src/runtime/model/config/config_gguf.cpp src/text/template/methods_text.cpp src/text/template/tests.cpp
                             PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -22,10 +22,10 @@
 #include "engine/tiers/peer_tier.h"
 #include "engine/tiers/remote_tier.h"
 #include "engine/tiers/tier_check.h"
-#include "runtime/model/adapter.h"
-#include "runtime/model/kv_fingerprint.h"
 #include "runtime/model/model.h"
-#include "runtime/model/model_file.h"
+#include "runtime/model/weights/adapter.h"
+#include "runtime/model/weights/kv_fingerprint.h"
+#include "runtime/model/weights/model_file.h"
 
 namespace quire {
 namespace {

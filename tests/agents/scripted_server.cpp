@@ -16,7 +16,7 @@
 #include "engine/resolve_options.h"
 #include "quire/logger.h"
 #include "quire/server.h"
-#include "runtime/model/model_file.h"
+#include "runtime/model/weights/model_file.h"
 #include "runtime/worker/simulated_worker.h"
 
 namespace quire {

@@ -18,9 +18,9 @@
 #include "engine/collector.h"
 #include "engine/create.h"
 #include "engine/windowed_model.h"
-#include "runtime/model/model_file.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_adapter.h"
+#include "runtime/model/weights/model_file.h"
 #include "text/vocabulary.h"
 
 namespace quire::test {

@@ -12,10 +12,10 @@
 #include "engine/create.h"
 #include "engine/windowed_model.h"
 #include "quire/engine.h"
-#include "runtime/model/model_file.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_adapter.h"
 #include "runtime/model/tiny_model.h"
+#include "runtime/model/weights/model_file.h"
 #include "support/rounds.h"
 #include "support/sanitized.h"
 

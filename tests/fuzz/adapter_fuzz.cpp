@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "runtime/model/adapter.h"
+#include "runtime/model/weights/adapter.h"
 
 namespace {
 

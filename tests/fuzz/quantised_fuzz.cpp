@@ -10,9 +10,9 @@
 #include "base/check.h"
 #include "format/json.h"
 #include "format/safetensors.h"
-#include "runtime/model/checkpoint_scheme.h"
-#include "runtime/model/quantised_matrix.h"
-#include "runtime/model/quantised_tensors.h"
+#include "runtime/model/config/checkpoint_scheme.h"
+#include "runtime/model/weights/quantised_matrix.h"
+#include "runtime/model/weights/quantised_tensors.h"
 
 namespace {
 

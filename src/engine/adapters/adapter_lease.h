@@ -5,7 +5,7 @@
 #include <string>
 
 #include "quire/request.h"
-#include "runtime/model/adapter.h"
+#include "runtime/model/weights/adapter.h"
 
 namespace quire {
 

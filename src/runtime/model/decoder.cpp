@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "runtime/model/row_layout.h"
+#include "runtime/model/layers/row_layout.h"
 
 namespace quire {
 namespace {

@@ -7,11 +7,11 @@
 #include "runtime/kernel/kernel.h"
 #include "runtime/memory/block_tables.h"
 #include "runtime/memory/kv_cache.h"
-#include "runtime/model/layer.h"
+#include "runtime/model/config/model_config.h"
+#include "runtime/model/layers/layer.h"
+#include "runtime/model/layers/pass.h"
 #include "runtime/model/model.h"
-#include "runtime/model/model_config.h"
-#include "runtime/model/pass.h"
-#include "runtime/model/weights.h"
+#include "runtime/model/weights/weights.h"
 
 namespace quire {
 

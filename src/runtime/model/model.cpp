@@ -7,9 +7,9 @@
 #include "runtime/kernel/kernel.h"
 #include "runtime/model/decoder.h"
 #include "runtime/model/encoder.h"
-#include "runtime/model/model_file.h"
 #include "runtime/model/vision_encoder.h"
-#include "runtime/model/weights.h"
+#include "runtime/model/weights/model_file.h"
+#include "runtime/model/weights/weights.h"
 
 namespace quire {
 

@@ -14,11 +14,11 @@
 #include "quire/options.h"
 #include "runtime/memory/block_tables.h"
 #include "runtime/memory/kv_cache.h"
-#include "runtime/model/model_file.h"
+#include "runtime/model/layers/batch_input.h"
+#include "runtime/model/weights/model_file.h"
 
 namespace quire {
 
-struct Adapter;
 class VisionEncoder;
 
 // The limits fix the workspaces, which are taken when the model is loaded; a pass beyond them is a broken invariant.
@@ -32,48 +32,6 @@ struct LoadOptions {
   std::uint32_t max_lora_rank = 0;              // of the adapters that passes will name, at most; 0: none
   ThreadPool* pool = nullptr;                   // required; outlives the model
   void (*progress)(double) = nullptr;           // 0 to 1, on the loading thread
-};
-
-// A run of consecutive tokens of one request.
-struct BatchSequence {
-  Slot slot;
-  std::uint32_t first_position = 0;
-  std::uint32_t num_tokens = 0;
-  const Adapter* adapter = nullptr;  // lives until the pass is over
-  std::uint32_t num_drafts = 0;      // of its tokens, the last ones: states behind each of them are kept
-};
-
-// A row that takes an embedding in the place of its token's.
-struct EmbeddedRow {
-  std::uint32_t row = 0;
-  const float* embedding = nullptr;  // [hidden_size]; lives until the pass is over
-};
-
-// Rows are the tokens of the sequences, one sequence after the other. Each slot occurs once.
-struct BatchInput {
-  std::span<const TokenId> tokens;             // [row]
-  std::span<const BatchSequence> sequences;    // num_tokens add up to tokens.size()
-  std::span<const std::uint32_t> output_rows;  // rows of which something is wanted, ascending, any number of them
-  std::span<const EmbeddedRow> embedded = {};  // ascending
-};
-
-// What a pass gives out of its output rows; what is not wanted is empty.
-struct PassOutput {
-  std::span<float> logits = {};  // [output row][vocab_size]
-  std::span<float> hidden = {};  // [output row][hidden_size]: what the last layer made of the row, normed
-  // [row][layer][experts_per_token]: the experts that the row goes through, the likeliest first. Of layers without experts, and in the last
-  // layer of rows that are no output rows, it is left as it was.
-  std::span<std::uint16_t> experts = {};
-};
-
-// Called by the thread that leads the pass, between its phases; may block.
-class PassHooks {
- public:
-  virtual ~PassHooks() = default;
-  // The layer reads and writes its pages of the KV cache from now on.
-  virtual void before_attention(std::uint32_t layer) = 0;
-  // Keys and values of every row are in the layer's pages.
-  virtual void after_kv_write(std::uint32_t layer) = 0;
 };
 
 // Weights, and workspaces for one pass. One thread at a time.

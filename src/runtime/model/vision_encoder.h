@@ -10,8 +10,8 @@
 #include "base/thread_pool.h"
 #include "quire/picture.h"
 #include "runtime/kernel/kernel.h"
-#include "runtime/model/vision_config.h"
-#include "runtime/model/vision_weights.h"
+#include "runtime/model/config/vision_config.h"
+#include "runtime/model/weights/vision_weights.h"
 
 namespace quire {
 

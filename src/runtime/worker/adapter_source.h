@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "runtime/model/adapter.h"
+#include "runtime/model/weights/adapter.h"
 
 namespace quire {
 

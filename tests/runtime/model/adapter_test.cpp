@@ -1,6 +1,6 @@
 // LoRA adapters: logits against peft (tools/record_adapter_logits.py), bits that depend on nothing beside a row, and folders that are no
 // adapters of a model.
-#include "runtime/model/adapter.h"
+#include "runtime/model/weights/adapter.h"
 
 #include <gtest/gtest.h>
 
@@ -16,10 +16,10 @@
 #include "base/random.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/model/logit_record.h"
-#include "runtime/model/model_file.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_adapter.h"
 #include "runtime/model/tiny_model.h"
+#include "runtime/model/weights/model_file.h"
 
 namespace quire {
 namespace {

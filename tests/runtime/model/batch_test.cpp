@@ -10,7 +10,7 @@
 #include "runtime/kernel/kernel.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_model.h"
-#include "runtime/model/weights.h"
+#include "runtime/model/weights/weights.h"
 
 namespace quire {
 namespace {

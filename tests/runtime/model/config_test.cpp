@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/model/config/model_config.h"
 #include "runtime/model/json_config.h"
-#include "runtime/model/model_config.h"
 #include "runtime/model/tiny_model.h"
 
 namespace quire {

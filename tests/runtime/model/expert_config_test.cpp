@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/model/config/model_config.h"
 #include "runtime/model/json_config.h"
-#include "runtime/model/model_config.h"
 
 namespace quire {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "runtime/model/expert_choice.h"
+#include "runtime/model/layers/expert_choice.h"
 #include "runtime/model/model.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_model.h"

@@ -1,4 +1,4 @@
-#include "runtime/model/huge_pages.h"
+#include "runtime/model/weights/huge_pages.h"
 
 #include <gtest/gtest.h>
 

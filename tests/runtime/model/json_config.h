@@ -4,7 +4,7 @@
 #include <string>
 
 #include "format/json.h"
-#include "runtime/model/model_config.h"
+#include "runtime/model/config/model_config.h"
 
 namespace quire::tiny {
 

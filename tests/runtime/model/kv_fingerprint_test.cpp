@@ -1,5 +1,5 @@
 // Blocks on disk are another model's as soon as anything differs that their bits depend on.
-#include "runtime/model/kv_fingerprint.h"
+#include "runtime/model/weights/kv_fingerprint.h"
 
 #include <gtest/gtest.h>
 

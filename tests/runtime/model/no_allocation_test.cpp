@@ -1,11 +1,11 @@
 // A pass allocates nothing, whatever its mix of prefill and decode.
 #include <gtest/gtest.h>
 
-#include "runtime/model/adapter.h"
 #include "runtime/model/logit_record.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_adapter.h"
 #include "runtime/model/tiny_model.h"
+#include "runtime/model/weights/adapter.h"
 #include "support/count_allocations.h"
 
 namespace quire {

@@ -1,5 +1,5 @@
 // What models' files say of vectors of texts.
-#include "runtime/model/pooling_info.h"
+#include "runtime/model/weights/pooling_info.h"
 
 #include <gtest/gtest.h>
 

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/adapter.h"
 #include "runtime/model/logit_record.h"
-#include "runtime/model/model_file.h"
-#include "runtime/model/quantised_tensors.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_adapter.h"
+#include "runtime/model/weights/adapter.h"
+#include "runtime/model/weights/model_file.h"
+#include "runtime/model/weights/quantised_tensors.h"
 
 namespace quire {
 namespace {

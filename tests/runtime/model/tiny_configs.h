@@ -2,7 +2,7 @@
 // What small models of each kind look like.
 #include <string>
 
-#include "runtime/model/model_config.h"
+#include "runtime/model/config/model_config.h"
 
 namespace quire::tiny {
 

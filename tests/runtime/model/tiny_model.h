@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/check.h"
-#include "runtime/model/model_config.h"
-#include "runtime/model/tensor_names.h"
+#include "runtime/model/config/model_config.h"
 #include "runtime/model/tiny_configs.h"
 #include "runtime/model/tiny_tensors.h"
+#include "runtime/model/weights/tensor_names.h"
 
 namespace quire::tiny {
 

@@ -13,7 +13,7 @@
 #include "base/random.h"
 #include "format/dequant.h"
 #include "format/ggml_type.h"
-#include "runtime/model/tensor_names.h"
+#include "runtime/model/weights/tensor_names.h"
 
 namespace quire::tiny {
 

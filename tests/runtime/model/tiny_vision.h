@@ -10,8 +10,8 @@
 
 #include "base/random.h"
 #include "format/json.h"
+#include "runtime/model/config/vision_config.h"
 #include "runtime/model/tiny_model.h"
-#include "runtime/model/vision_config.h"
 
 namespace quire::tiny {
 

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "runtime/model/logit_record.h"
-#include "runtime/model/weights.h"
+#include "runtime/model/weights/weights.h"
 #include "runtime/worker/prompt_drive.h"
 
 namespace quire {

@@ -1,0 +1,33 @@
+#pragma once
+// The attention phase of a layer: its items are shared out, and rows whose context several threads share are joined.
+#include <algorithm>
+
+#include "runtime/model/layers/pass.h"
+
+namespace quire {
+
+// sinks: [num_heads], or null. done(item): its rows and heads are in pass.workspace.attention; called by whoever computed them.
+template <class Done>
+void attend_items(Pass& pass, const PagedKvLayer& kv, const GroupPass& group, const float* sinks, Done done) {
+  // Below some tens of microseconds of work a second thread does not pay.
+  constexpr std::uint64_t kWorthSharing = 100'000;
+  const auto num_items = static_cast<std::uint32_t>(group.items.size());
+  const std::uint32_t shared_grain = std::max(1U, num_items / (pass.pool.num_threads() * 16));
+  const std::uint32_t grain = group.work < kWorthSharing ? num_items : shared_grain;
+  pass.pool.parallel_for(num_items, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
+    for (std::uint32_t i = begin; i < end; ++i) {
+      AttentionItem item = group.items[i];
+      if (i + 1 < end) item.next = &group.items[i + 1];
+      item.sinks = sinks;
+      pass.kernels.attend(kv, item, pass.workspace.attention_scratch(thread));
+      if (item.partials == nullptr) done(item);
+    }
+  });
+  for (AttentionItem item : group.joins) {
+    item.sinks = sinks;
+    pass.kernels.join_segments(kv, item);
+    done(item);
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,236 @@
+// Where the rows of a pass are. Called by the decoder at the begin of a pass and before its last half layer, on the thread that leads it.
+// Attention items are cut so that all threads have work: by rows and KV heads, and, where these are few and contexts long, by segments of
+// the context. How they are cut must not show in the bits (attention.h says why it does not).
+#include "runtime/model/layers/row_layout.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/memory/state_places.h"
+
+namespace quire {
+namespace {
+
+// What attends for `count` rows of one sequence; their results become rows `out_row` and on.
+void add_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::uint32_t row, std::uint32_t count, std::uint32_t out_row) {
+  const Workspace& w = pass.workspace;
+  const LayerShape& shape = pass.shape;
+  for (std::uint32_t done = 0; done < count; done += kAttentionItemRows) {
+    const std::uint32_t rows = std::min(kAttentionItemRows, count - done);
+    const std::uint32_t last = w.positions[row + done] + rows - 1;
+    group.work += std::uint64_t{rows} * (last + 1 - window_begin(group.window, w.positions[row + done])) * shape.q_size();
+    for (std::uint32_t head = 0; head < shape.num_kv_heads; ++head) {
+      group.items.push_back({.q = w.qkv + (row + done) * shape.qkv_size(),
+                             .out = w.mixed + std::size_t{out_row + done} * shape.q_size(),
+                             .q_stride = shape.qkv_size(),
+                             .out_stride = shape.q_size(),
+                             .rows = rows,
+                             .first_position = w.positions[row + done],
+                             .kv_head = head,
+                             .group = shape.group(),
+                             .blocks = blocks,
+                             .scale = shape.attention_scale,
+                             .window = group.window,
+                             .soft_cap = shape.attention_soft_cap});
+    }
+  }
+}
+
+// Rows of one sequence that see all of what an encoder has made; they are those of the pass as it goes on.
+void add_cross_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::uint32_t first, std::uint32_t count) {
+  const Workspace& w = pass.workspace;
+  const LayerShape& shape = pass.shape;
+  group.work += std::uint64_t{count} * group.cross * shape.q_size();
+  for (std::uint32_t row = first; row < first + count; ++row) {
+    for (std::uint32_t head = 0; head < shape.num_kv_heads; ++head) {
+      group.items.push_back({.q = w.qkv + row * shape.qkv_size(),
+                             .out = w.mixed + std::size_t{row} * shape.q_size(),
+                             .q_stride = shape.qkv_size(),
+                             .out_stride = shape.q_size(),
+                             .rows = 1,
+                             .first_position = group.cross - 1,
+                             .kv_head = head,
+                             .group = shape.group(),
+                             .blocks = blocks,
+                             .scale = shape.attention_scale});
+    }
+  }
+}
+
+// A few decoding rows of long contexts are too few items for all threads: each segment becomes an item of its own.
+void cut_long_rows(const Pass& pass, GroupPass& group) {
+  group.joins.clear();
+  const std::size_t num_items = group.items.size();
+  if (pass.pool.num_threads() == 1 || num_items >= std::size_t{kItemsPerThread} * pass.pool.num_threads()) return;
+  float* partials = pass.workspace.partials;
+  for (std::size_t i = 0; i < num_items; ++i) {
+    AttentionItem item = group.items[i];
+    const std::uint32_t first_segment = window_begin(item.window, item.first_position) / kSegmentTokens;
+    item.first_segment = first_segment;
+    item.end_segment = item.first_position / kSegmentTokens + 1;
+    if (item.rows > 1 || item.end_segment == first_segment + 1) continue;
+    item.partials = partials;
+    partials += item.end_segment * attention_partial_floats(pass.shape.head_dim, item.group);
+    group.joins.push_back(item);
+    for (; item.first_segment < group.joins.back().end_segment; ++item.first_segment) {
+      item.end_segment = item.first_segment + 1;
+      item.first_segment == first_segment ? group.items[i] = item : group.items.emplace_back(item);
+    }
+  }
+}
+
+// Rows [begin, begin + count) of one sequence run with `adapter`.
+void add_adapted(AdaptedRows& adapted, const Adapter* adapter, std::uint32_t begin, std::uint32_t count) {
+  if (adapted.max_rank == 0) return;
+  std::uint32_t index = AdaptedRows::kNoPart;
+  if (adapter != nullptr && count > 0) {
+    const auto part = std::ranges::find(adapted.parts, adapter, &AdapterPart::adapter);
+    index = static_cast<std::uint32_t>(part - adapted.parts.begin());
+    if (part == adapted.parts.end()) adapted.parts.push_back({adapter, 0, 0});
+    adapted.parts[index].count += count;
+  }
+  std::fill_n(adapted.part_of + begin, count, index);
+}
+
+// When all rows have been added.
+void group_adapted(AdaptedRows& adapted, std::uint32_t num_rows) {
+  std::uint32_t first = 0;
+  for (AdapterPart& part : adapted.parts) {
+    part.first = first;
+    first += std::exchange(part.count, 0);
+  }
+  for (std::uint32_t row = 0; row < num_rows && !adapted.parts.empty(); ++row) {
+    if (adapted.part_of[row] == AdaptedRows::kNoPart) continue;
+    AdapterPart& part = adapted.parts[adapted.part_of[row]];
+    adapted.rows[part.first + part.count++] = row;
+  }
+}
+
+// Up to where a state is kept (state_places.h).
+void add_steps(GroupPass& group, const BatchSequence& sequence, const StatePlaces& places, std::uint32_t block_size, std::uint32_t row) {
+  if (sequence.num_tokens == 0) return;
+  const auto first = static_cast<std::uint32_t>(group.steps.size());
+  BlockId from = sequence.first_position == 0 ? kNullBlock : places.before();
+  QUIRE_CHECK(sequence.first_position == 0 || from != kNullBlock, "the state of the tokens before is there");
+  std::uint32_t begin = 0;
+  const auto end_step = [&](std::uint32_t end) {
+    const BlockId to = places.behind(end - 1);
+    if (to == kNullBlock) return;
+    group.steps.push_back({row + begin, end - begin, from, to});
+    begin = end;
+    from = to;
+  };
+  const std::uint32_t first_kept = places.first_kept();
+  for (std::uint32_t end = block_size - sequence.first_position % block_size; end <= first_kept; end += block_size) end_step(end);
+  for (std::uint32_t end = first_kept + 1; end <= sequence.num_tokens; ++end) end_step(end);
+  group.runs.push_back({first, static_cast<std::uint32_t>(group.steps.size()) - first});
+}
+
+void lay_out_states(Pass& pass, const BatchInput& input, const KvLayout& layout, const BlockTables& tables, std::uint32_t index) {
+  GroupPass& group = pass.workspace.groups[index];
+  group.steps.clear();
+  group.runs.clear();
+  const KvGroupLayout& kept = layout.groups[index];
+  std::uint32_t row = 0;
+  for (const BatchSequence& sequence : input.sequences) {
+    const StateRows rows{sequence.first_position, sequence.num_tokens, sequence.num_drafts};
+    add_steps(group, sequence, {tables.row(index, sequence.slot), kept.block_size, kept.num_spare_blocks(), rows}, kept.block_size, row);
+    row += sequence.num_tokens;
+  }
+}
+
+void lay_out_group(Pass& pass, const BatchInput& input, const BlockTables& tables, std::uint32_t index) {
+  GroupPass& group = pass.workspace.groups[index];
+  group.items.clear();
+  group.work = 0;
+  std::uint32_t row = 0;
+  for (const BatchSequence& sequence : input.sequences) {
+    for (std::uint32_t i = 0; i < sequence.num_tokens; ++i)
+      group.kv_slots[row + i] = tables.kv_slot(index, sequence.slot, sequence.first_position + i);
+    add_items(pass, group, tables.row(index, sequence.slot).data(), row, sequence.num_tokens, row);
+    row += sequence.num_tokens;
+  }
+  cut_long_rows(pass, group);
+}
+
+void lay_out_cross(Pass& pass, const BatchInput& input, const BlockTables& tables, std::uint32_t index) {
+  GroupPass& group = pass.workspace.groups[index];
+  group.items.clear();
+  group.work = 0;
+  group.cross = pass.shape.cross_positions;
+  std::uint32_t row = 0;
+  for (const BatchSequence& sequence : input.sequences) {
+    const std::span<const BlockId> blocks = tables.row(index, sequence.slot);
+    QUIRE_CHECK(blocks.size() * tables.table(index).limits().kernel_block_size >= group.cross, "what an encoder has made has a place");
+    add_cross_items(pass, group, blocks.data(), row, sequence.num_tokens);
+    row += sequence.num_tokens;
+  }
+  cut_long_rows(pass, group);
+}
+
+}  // namespace
+
+void lay_out(Pass& pass, const BatchInput& input, const KvLayout& layout, const BlockTables& tables) {
+  AdaptedRows& adapted = pass.workspace.adapted;
+  adapted.parts.clear();
+  std::uint32_t row = 0;
+  for (const BatchSequence& sequence : input.sequences) {
+    add_adapted(adapted, sequence.adapter, row, sequence.num_tokens);
+    for (std::uint32_t i = 0; i < sequence.num_tokens; ++i) {
+      pass.workspace.sources[row] = row;
+      pass.workspace.positions[row++] = sequence.first_position + i;
+    }
+  }
+  group_adapted(adapted, row);
+  for (std::uint32_t group = 0; group < layout.groups.size(); ++group) {
+    if (layout.groups[group].keeps_states()) {
+      lay_out_states(pass, input, layout, tables, group);
+      continue;
+    }
+    if (layout.groups[group].keeps_encoder_output()) {
+      lay_out_cross(pass, input, tables, group);
+      continue;
+    }
+    pass.workspace.groups[group].window = layout.groups[group].sliding_window();
+    lay_out_group(pass, input, tables, group);
+  }
+}
+
+void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& tables, std::optional<std::uint32_t> index) {
+  GroupPass* group = index ? &pass.workspace.groups[*index] : nullptr;
+  const std::size_t width = pass.shape.hidden_size;
+  const std::span<const std::uint32_t> wanted = input.output_rows;
+  AdaptedRows& adapted = pass.workspace.adapted;
+  adapted.parts.clear();
+  const auto is_looked_at = [&](const GroupPass& other) { return &other == group || other.cross > 0; };
+  for (GroupPass& other : pass.workspace.groups) {
+    if (!is_looked_at(other)) continue;
+    other.items.clear();
+    other.work = 0;
+  }
+  std::uint32_t end = 0;
+  std::uint32_t kept = 0;
+  for (const BatchSequence& sequence : input.sequences) {
+    end += sequence.num_tokens;
+    while (kept < wanted.size() && wanted[kept] < end) {
+      const std::uint32_t row = wanted[kept];
+      std::uint32_t count = 1;
+      while (kept + count < wanted.size() && wanted[kept + count] == row + count && row + count < end) ++count;
+      std::copy_n(pass.workspace.hidden + row * width, row == kept ? 0 : count * width, pass.workspace.hidden + kept * width);
+      for (std::uint32_t i = 0; i < count; ++i) pass.workspace.sources[kept + i] = row + i;
+      if (index) add_items(pass, pass.workspace.groups[*index], tables.row(*index, sequence.slot).data(), row, count, kept);
+      for (std::uint32_t i = 0; i < pass.workspace.groups.size(); ++i)
+        if (GroupPass& other = pass.workspace.groups[i]; other.cross > 0)
+          add_cross_items(pass, other, tables.row(i, sequence.slot).data(), kept, count);
+      add_adapted(adapted, sequence.adapter, kept, count);
+      kept += count;
+    }
+  }
+  pass.rows = kept;
+  group_adapted(adapted, kept);
+  for (GroupPass& other : pass.workspace.groups)
+    if (is_looked_at(other)) cut_long_rows(pass, other);
+}
+
+}  // namespace quire

@@ -1,0 +1,182 @@
+// In which form the tensors of a file will be in memory, told from its headers. Called when a model is inspected or loaded.
+#include "runtime/model/weights/held_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "format/dequant.h"
+#include "runtime/kernel/pack.h"
+
+namespace quire {
+namespace {
+
+// As collect() in weights.cpp has it: experts and embeddings take their inputs as they come.
+bool may_reorder(const QuantisedMatrix& matrix) {
+  return matrix.name.find(".experts.") == std::string::npos && !matrix.name.ends_with("embed_tokens");
+}
+
+UnpackedFormat format_of(const TensorView& tensor) {
+  if (tensor.quantised == nullptr) return unpacked_format(tensor.type).value_or(UnpackedFormat::f32);
+  return held_format(*tensor.quantised, tensor.quantised->is_reordered, may_reorder(*tensor.quantised));
+}
+
+// Of those that become q8: no code is so far from that of zero that the packer needs more than six bits.
+bool fits_six_bits(const TensorView& tensor) {
+  if (tensor.quantised != nullptr) return tensor.quantised->bits == 4;
+  switch (tensor.type) {
+    case GgmlType::q5_0:
+    case GgmlType::q5_1:
+    case GgmlType::q2_k:
+    case GgmlType::q3_k:
+    case GgmlType::q5_k:
+    case GgmlType::q6_k:
+    case GgmlType::tq1_0:
+    case GgmlType::tq2_0:
+    case GgmlType::nvfp4:
+    case GgmlType::iq1_s:
+    case GgmlType::iq1_m:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string_view form_of(const TensorView& tensor) {
+  switch (format_of(tensor)) {
+    case UnpackedFormat::q4:
+    case UnpackedFormat::q4_table:
+      return "4 bits";
+    case UnpackedFormat::q8:
+      return fits_six_bits(tensor) ? "6 bits" : "8 bits";
+    case UnpackedFormat::bf16:
+      return "bf16";
+    case UnpackedFormat::f32:
+      break;
+  }
+  return "f32";
+}
+
+// Scales of 16 bits are exact in f16, as a rule; zero points in the middle take nothing, others are kept in f32.
+std::uint64_t estimate_packed_bytes(const QuantisedMatrix& matrix, std::uint64_t values) {
+  const bool wide = matrix.scale_type == ScaleType::f32;
+  switch (held_format(matrix, matrix.is_reordered, may_reorder(matrix))) {
+    case UnpackedFormat::q4_table:
+      return values / 2 + values / 32 * 2;
+    case UnpackedFormat::q4:
+      return values / 2 + values / 32 * (matrix.has_zero_points ? 8 : wide ? 4 : 2);
+    case UnpackedFormat::q8: {
+      const std::uint64_t scales = values / (matrix.group % 32 == 0 ? 32 : 16);
+      const std::uint64_t codes = matrix.bits == 4 ? values / 4 * 3 : values;
+      if (matrix.encoding == WeightEncoding::fp4) return codes + scales * (matrix.scale_divisor.empty() ? 2 : 4);
+      const bool has_minimums = matrix.bits == 8 && matrix.has_zero_points;
+      return codes + scales * (has_minimums ? 8 : wide ? 4 : 2);
+    }
+    case UnpackedFormat::bf16:
+      return values * 2;
+    case UnpackedFormat::f32:
+      break;
+  }
+  return values * 4;
+}
+
+// Packed size, should every scale of the type take its usual width.
+std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
+  const std::uint64_t padded = tensor.num_dims < 2 ? tensor.rows : (tensor.rows + kPanelRows - 1) / kPanelRows * kPanelRows;
+  const std::uint64_t values = padded * tensor.columns;
+  if (tensor.num_dims < 2) return values * 4;
+  if (tensor.quantised != nullptr) return estimate_packed_bytes(*tensor.quantised, values);
+  const std::uint64_t codes = fits_six_bits(tensor) ? values / 4 * 3 : values;  // of types that become q8
+  switch (tensor.type) {
+    case GgmlType::f32:
+    case GgmlType::f16:
+      return values * 4;
+    case GgmlType::bf16:
+      return values * 2;
+    case GgmlType::iq4_nl:
+    case GgmlType::mxfp4:
+    case GgmlType::q4_0:
+      return values / 2 + values / 32 * 2;
+    case GgmlType::q4_1:
+      return values / 2 + values / 32 * 4;
+    case GgmlType::iq4_xs:
+      return values / 2 + values / 32 + values / 256 * 2;
+    case GgmlType::q4_k:
+      return values / 2 + values / 32 * 2 + values / 256 * 4;
+    case GgmlType::q8_0:
+    case GgmlType::q5_0:
+      return codes + values / 32 * 2;
+    case GgmlType::q5_1:
+      return codes + values / 32 * 4;
+    case GgmlType::tq1_0:
+    case GgmlType::tq2_0:
+      return codes + values / 32 * 2;
+    case GgmlType::q8_k:
+    case GgmlType::iq1_s:
+    case GgmlType::iq2_xxs:
+    case GgmlType::iq3_xxs:
+    case GgmlType::iq3_s:
+      return codes + values / 32 * 4;
+    case GgmlType::nvfp4:
+      return codes + values / 16 * 2;
+    case GgmlType::q3_k:
+    case GgmlType::q6_k:
+      return codes + values / 16 + values / 256 * 2;
+    case GgmlType::iq1_m:
+    case GgmlType::iq2_xs:
+    case GgmlType::iq2_s:
+      return codes + values / 16 * 4;
+    case GgmlType::q2_k:
+      return codes + values / 16 * 2 + values / 256 * 4;
+    case GgmlType::q5_k:
+      return codes + values / 32 * 2 + values / 256 * 4;
+    default:
+      return codes + values / 32 * 8;
+  }
+}
+
+void add_notes(const std::vector<TensorView>& tensors, const CheckpointScheme& scheme, ModelInfo& info) {
+  const auto any = [&](auto condition) {
+    return std::ranges::any_of(tensors, [&](const TensorView& view) { return view.quantised != nullptr && condition(*view.quantised); });
+  };
+  if (scheme.has_activations) info.notes.emplace_back("activations are served as --activations says, not as the folder quantises them");
+  if (any([](const QuantisedMatrix& matrix) { return matrix.encoding == WeightEncoding::fp8; }))
+    info.notes.emplace_back("floats of 8 bits are widened: each, times its scale, is rounded once to bf16");
+  if (any([](const QuantisedMatrix& matrix) { return matrix.is_reordered && !may_reorder(matrix); }))
+    info.notes.emplace_back("experts or embeddings ordered by activations become f32: a folder without desc_act is smaller and faster");
+}
+
+}  // namespace
+
+std::string describe_types(const std::vector<TensorView>& tensors) {
+  std::map<std::string, std::uint32_t> counts;
+  for (const TensorView& tensor : tensors)
+    ++counts[tensor.quantised != nullptr ? type_name(*tensor.quantised) : std::string(ggml_type_name(tensor.type))];
+  std::vector<std::pair<std::string, std::uint32_t>> order(counts.begin(), counts.end());
+  // Commonest first.
+  std::ranges::sort(order, [](const auto& a, const auto& b) { return std::pair(b.second, a.first) < std::pair(a.second, b.first); });
+  std::string text;
+  for (const auto& [name, count] : order) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, count);
+  return text;
+}
+
+void describe_held(const std::vector<TensorView>& tensors, const CheckpointScheme& scheme, ModelInfo& info) {
+  for (const std::string_view form : {"4 bits", "6 bits", "8 bits", "bf16", "f32"}) {
+    HeldMatrices held{.form = std::string(form), .in_integers = form.ends_with(" bits")};
+    for (const TensorView& view : tensors) {
+      if (view.num_dims < 2 || form_of(view) != form) continue;
+      ++held.count;
+      held.bytes += estimate_packed_bytes(view);
+    }
+    if (held.count > 0) info.held.push_back(std::move(held));
+  }
+  std::ranges::sort(info.held, std::ranges::greater{}, &HeldMatrices::bytes);
+  for (const TensorView& view : tensors) info.weight_bytes += estimate_packed_bytes(view);
+  if (scheme.method != CheckpointMethod::none) info.quantisation = describe(scheme);
+  add_notes(tensors, scheme, info);
+}
+
+}  // namespace quire

@@ -1,0 +1,18 @@
+#pragma once
+// What the weights of a file will be in memory, told from its headers.
+#include <string>
+#include <vector>
+
+#include "quire/model_info.h"
+#include "runtime/model/config/checkpoint_scheme.h"
+#include "runtime/model/weights/model_file.h"
+
+namespace quire {
+
+// "Q4_1 210, F32 61", the commonest first.
+std::string describe_types(const std::vector<TensorView>& tensors);
+
+// Fills in `held`, `weight_bytes`, `quantisation` and `notes`.
+void describe_held(const std::vector<TensorView>& tensors, const CheckpointScheme& scheme, ModelInfo& info);
+
+}  // namespace quire

@@ -1,0 +1,38 @@
+#include "runtime/model/weights/kv_fingerprint.h"
+
+#include <fmt/format.h>
+
+#include "runtime/kernel/numeric_family.h"
+
+namespace quire {
+namespace {
+
+const char* name_of(ActivationMode mode) {
+  return mode == ActivationMode::int16 ? "int16" : mode == ActivationMode::int8 ? "int8" : "f32";
+}
+
+// How many blocks there are does not matter.
+std::string describe_layout(const KvLayout& layout) {
+  std::string text = fmt::format("{} pages {}", layout.dtype == KvDtype::bf16 ? "bf16" : "f32", fmt::join(layout.page_bytes, " "));
+  for (const KvGroupLayout& group : layout.groups)
+    text +=
+        fmt::format(" group {} {} {} {}", group.block_size, group.kernel_block_size, group.sliding_window(), fmt::join(group.layers, " "));
+  for (const KvLayerLayout& layer : layout.layers)
+    text += layer.state_bytes > 0
+                ? fmt::format(" layer {} {} f32 state {} {}", layer.group, layer.tensor, layer.state_bytes, layer.block_stride)
+                : fmt::format(" layer {} {} {} {} {} {} {} {}", layer.group, layer.tensor, layer.num_kv_heads, layer.head_dim,
+                              layer.block_stride, layer.head_stride, layer.token_stride, layer.values_offset);
+  return text;
+}
+
+}  // namespace
+
+Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, ActivationMode activations, std::string_view naming) {
+  const Result<Sha256Digest> of_files = model.digest();
+  if (!of_files) return std::unexpected(of_files.error());
+  const std::string text = fmt::format("files {}\nkv {}\nactivations {}\nkernels {}\ndecoder {}\nnames {}\n", to_hex(*of_files),
+                                       describe_layout(layout), name_of(activations), kNumericFamily, kDecoderRevision, naming);
+  return Sha256::of(std::as_bytes(std::span(text)));
+}
+
+}  // namespace quire

@@ -1,0 +1,17 @@
+#pragma once
+// What the bits of keys and values depend on besides the tokens, for blocks that outlive the program.
+#include <string_view>
+
+#include "base/digest.h"
+#include "quire/error.h"
+#include "quire/kv_layout.h"
+#include "quire/options.h"
+#include "runtime/model/weights/model_file.h"
+
+namespace quire {
+
+// A digest of all bytes of the model's files (of safetensors folders, of its weights and config.json), of how a block lies in memory, of
+// the arithmetic, and of `naming`: how blocks get their names. Reads the files. Errors: `io`.
+Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, ActivationMode activations, std::string_view naming);
+
+}  // namespace quire

@@ -1,0 +1,264 @@
+// A model's files, whatever their format: config, tensors by role, tokenizer, pooling. Opened by whoever loads or inspects a model, on one
+// thread; immutable afterwards. Bytes of weights are copied by read(), never touched through the map, because a map of a file that somebody
+// cuts stops the program.
+#include "runtime/model/weights/model_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+#include "base/xxhash.h"
+#include "format/json.h"
+#include "format/quote.h"
+#include "format/tokenizer_file.h"
+#include "runtime/model/weights/held_weights.h"
+#include "runtime/model/weights/picture_info.h"
+#include "runtime/model/weights/pooling_info.h"
+#include "runtime/model/weights/quantised_tensors.h"
+#include "runtime/model/weights/speech_info.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint64_t kMostConfigBytes = std::uint64_t{16} << 20U;
+constexpr std::size_t kDigestPart = std::size_t{4} << 20U;
+
+TensorView view_of(const GgufTensor& tensor) {
+  return {.name = std::string(tensor.name),
+          .type = tensor.type,
+          .num_dims = tensor.num_dims,
+          .rows = tensor.rows(),
+          .columns = tensor.columns(),
+          .data = tensor.data};
+}
+
+// Of the experts that a token does not go through.
+std::uint64_t num_unused_parameters(const ModelConfig& config) {
+  std::uint64_t sum = 0;
+  const std::uint64_t num_matrices = has_gate(config.activation) ? 3 : 2;
+  for (std::uint32_t i = 0; i < config.num_layers; ++i)
+    if (config.layer(i).num_experts > 0)
+      sum += num_matrices * (config.num_experts - config.experts_per_token) * config.expert_size * config.hidden_size;
+  return sum;
+}
+
+const char* state_name(StateKind kind) {
+  switch (kind) {
+    case StateKind::none:
+      break;
+    case StateKind::short_conv:
+      return "short_conv";
+    case StateKind::mamba2:
+      return "mamba2";
+    case StateKind::gated_delta:
+      return "gdn_attention";  // vLLM's name
+  }
+  return "";
+}
+
+// Saved without what generates text: the names of such a folder begin inside the decoder.
+bool is_headless(const SafetensorsFolder& folder) {
+  const auto is_embedding = [](const SafetensorsTensor* tensor) { return tensor->name == "embed_tokens.weight"; };
+  return std::ranges::any_of(folder.tensors(), is_embedding);
+}
+
+bool is_of_vision(const TensorView& view) {
+  return view.name.starts_with("model.vision_model.") || view.name.starts_with("model.connector.");
+}
+
+// Of a model that takes images, too, what reads and writes text, under the names that it has alone.
+void keep_text(std::vector<TensorView>& views) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kRenamed{
+      {{"language_model.model.", "model."}, {"language_model.lm_head.", "lm_head."}, {"model.language_model.", "model."}}};
+  for (TensorView& view : views)
+    for (const auto& [from, to] : kRenamed)
+      if (view.name.starts_with(from)) view.name.replace(0, from.size(), to);
+  std::erase_if(views, [](const TensorView& view) {
+    for (const char* other : {"vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."})
+      if (view.name.starts_with(other)) return true;
+    return false;
+  });
+}
+
+}  // namespace
+
+Result<ModelFile> ModelFile::open(const std::string& path) {
+  ModelFile file;
+  file.path_ = path;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    const auto json = read_json_file((std::filesystem::path(path) / "config.json").string());
+    if (!json) return std::unexpected(json.error());
+    auto config = config_from_hf(JsonRef(*json, "config.json"));
+    if (!config) return std::unexpected(std::move(config.error()));
+    auto scheme = checkpoint_scheme(JsonRef(*json, "config.json"));
+    if (!scheme) return std::unexpected(std::move(scheme.error()));
+    file.scheme_ = std::move(*scheme);
+    auto folder = SafetensorsFolder::open(path);
+    if (!folder) return std::unexpected(std::move(folder.error()));
+    file.config_ = std::move(*config);
+    file.is_headless_ = is_headless(*folder);
+    file.config_.tied_embeddings |= file.is_headless_;
+    file.weights_ = std::move(*folder);
+    return file;
+  }
+  auto gguf = GgufFile::open(path);
+  if (!gguf) return std::unexpected(std::move(gguf.error()));
+  auto config = config_from_gguf(*gguf);
+  if (!config) return std::unexpected(std::move(config.error()));
+  file.config_ = std::move(*config);
+  file.weights_ = std::move(*gguf);
+  return file;
+}
+
+Result<std::vector<TensorView>> ModelFile::tensors() const {
+  auto views = all_tensors();
+  if (views && config_.vision) std::erase_if(*views, is_of_vision);
+  return views;
+}
+
+Result<std::vector<TensorView>> ModelFile::vision_tensors() const {
+  auto views = all_tensors();
+  if (views) std::erase_if(*views, [](const TensorView& view) { return !is_of_vision(view); });
+  return views;
+}
+
+Result<std::vector<TensorView>> ModelFile::all_tensors() const {
+  std::vector<TensorView> views;
+  if (const auto* gguf = std::get_if<GgufFile>(&weights_)) {
+    views.reserve(gguf->tensors().size());
+    for (const GgufTensor& tensor : gguf->tensors()) views.push_back(view_of(tensor));
+  } else if (const auto* folder = std::get_if<SafetensorsFolder>(&weights_)) {
+    auto assembled = assemble_tensors(scheme_, folder->tensors(), [this](auto part, auto out) { return read(part, out); });
+    if (assembled && config_.takes_images) keep_text(*assembled);
+    return assembled;
+  }
+  return views;
+}
+
+std::string ModelFile::name_of(TensorRole role, std::uint32_t layer, std::uint32_t expert) const {
+  const std::uint32_t block = block_of(role, layer, config_);
+  if (std::holds_alternative<GgufFile>(weights_)) return gguf_tensor_name(role, block, config_.tensor_names);
+  constexpr std::string_view kDecoder = "model.";
+  std::string name = hf_tensor_name(role, block, expert, config_.tensor_names);
+  if (is_headless_ && name.starts_with(kDecoder)) name.erase(0, kDecoder.size());
+  if (config_.vision && name.starts_with(kDecoder)) name.insert(kDecoder.size(), "text_model.");
+  return name;
+}
+
+std::string ModelFile::model_name() const {
+  if (const auto* gguf = std::get_if<GgufFile>(&weights_)) {
+    const auto name = gguf->get_optional<std::string>("general.name").value_or(std::nullopt);
+    if (name && !name->empty()) return *name;
+    return std::filesystem::path(path_).stem().string();
+  }
+  const std::filesystem::path folder(path_);
+  return folder.has_filename() ? folder.filename().string() : folder.parent_path().filename().string();
+}
+
+// A model without a tokenizer can still be run on token ids.
+Result<TokenizerSpec> ModelFile::tokenizer() const {
+  if (const auto* gguf = std::get_if<GgufFile>(&weights_)) return tokenizer_from_gguf(*gguf);
+  auto spec = tokenizer_from_hf(path_);
+  if (spec || (spec.error().code != ErrorCode::not_found && spec.error().code != ErrorCode::unsupported)) return spec;
+  TokenizerSpec none;
+  none.unsupported = spec.error().to_string();
+  return none;
+}
+
+// Where its pictures cannot be prepared the model is served for text alone.
+void ModelFile::describe_pictures(ModelInfo& info) const {
+  if (!config_.vision) return;
+  auto pictures = read_picture_info(path_, *config_.vision);
+  if (pictures)
+    info.pictures = *std::move(pictures);
+  else
+    info.notes.push_back("pictures are not served: " + pictures.error().to_string());
+}
+
+Result<ModelInfo> ModelFile::info() const {
+  auto views = all_tensors();
+  if (!views) return std::unexpected(std::move(views.error()));
+  auto spec = tokenizer();
+  if (!spec) return std::unexpected(std::move(spec.error()));
+  if (spec->tokens.size() > config_.vocab_size) {
+    return fail(ErrorCode::corrupt, "tokenizer", fmt::format("{} tokens for a model of {}", spec->tokens.size(), config_.vocab_size),
+                "use the tokenizer that belongs to the model");
+  }
+  ModelInfo info{.name = model_name(),
+                 .architecture = config_.architecture,
+                 .weight_types = describe_types(*views),
+                 .num_layers = config_.num_layers,
+                 .hidden_size = config_.hidden_size,
+                 .num_heads = config_.num_heads,
+                 .num_kv_heads = config_.num_kv_heads,
+                 .head_dim = config_.head_dim,
+                 .vocab_size = config_.vocab_size,
+                 .context_length = config_.context_length,
+                 .sliding_windows = config_.sliding_windows,
+                 .latent_attention = config_.latent.kv_rank > 0,
+                 .layer_memories = config_.layer_memories,
+                 .state_kind = state_name(config_.state.kind),
+                 .state_shapes = config_.state_shapes(),
+                 .num_experts = config_.num_experts,
+                 .experts_per_token = config_.experts_per_token,
+                 .tokenizer = std::make_shared<const TokenizerSpec>(std::move(*spec)),
+                 .pooling = {},
+                 .pictures = {},
+                 .encoder = {config_.encoder.num_positions, config_.encoder.num_features}};
+  if (config_.takes_images) info.notes.emplace_back("images are not read: what of the model reads and writes text is served");
+  const auto* gguf = std::get_if<GgufFile>(&weights_);
+  if (info.has_encoder()) info.speech = speech_info(path_, config_.vocab_size);
+  info.pooling = gguf != nullptr ? pooling_info(*gguf, path_) : pooling_info(path_);
+  for (const TensorView& view : *views) info.num_parameters += view.rows * view.columns;
+  describe_held(*views, scheme_, info);
+  describe_pictures(info);
+  info.num_used_parameters = info.num_parameters - std::min(info.num_parameters, num_unused_parameters(config_));
+  return info;
+}
+
+std::vector<const MappedFile*> ModelFile::files() const {
+  if (const auto* gguf = std::get_if<GgufFile>(&weights_)) return {gguf->file()};
+  return std::get<SafetensorsFolder>(weights_).files();
+}
+
+Result<void> ModelFile::read(std::span<const std::byte> part, std::span<std::byte> out) const {
+  for (const MappedFile* file : files())
+    if (file->contains(part)) return file->read(part, out);
+  QUIRE_CHECK(false, "data of another model");
+  return {};
+}
+
+Result<Sha256Digest> ModelFile::digest() const {
+  Sha256 all;
+  const auto add = [&all](const auto& values) { all.update(std::as_bytes(std::span(values))); };
+  if (std::holds_alternative<SafetensorsFolder>(weights_)) {
+    const auto config = read_text_file((std::filesystem::path(path_) / "config.json").string(), kMostConfigBytes);
+    if (!config) return std::unexpected(config.error());
+    add(Sha256::of(std::as_bytes(std::span(*config))));
+  }
+  std::vector<std::byte> part(kDigestPart);
+  for (const MappedFile* file : files()) {
+    const std::span<const std::byte> bytes = file->bytes();
+    for (std::size_t begin = 0; begin < bytes.size(); begin += kDigestPart) {
+      const std::span<std::byte> read = std::span(part).first(std::min(kDigestPart, bytes.size() - begin));
+      if (Result<void> done = file->read(bytes.subspan(begin, read.size()), read); !done) return std::unexpected(done.error());
+      xxhash_available() ? add(xxh3_128(read)) : add(read);
+    }
+    add(std::array{std::uint64_t{bytes.size()}});
+  }
+  return all.finish();
+}
+
+Result<void> ModelFile::check_unchanged() const {
+  for (const MappedFile* file : files())
+    if (auto same = file->check_unchanged(); !same) return same;
+  return {};
+}
+
+}  // namespace quire

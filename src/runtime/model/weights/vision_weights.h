@@ -1,0 +1,36 @@
+#pragma once
+// The weights of the part of a model that sees, as the kernels read them.
+#include <cstdint>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "quire/error.h"
+#include "runtime/model/config/vision_config.h"
+#include "runtime/model/weights/model_file.h"
+#include "runtime/model/weights/weights.h"
+
+namespace quire {
+
+struct LayerNormWeights {
+  std::vector<float> weight, bias;
+};
+
+struct VisionLayerWeights {
+  LayerNormWeights attention_norm, mlp_norm;
+  Linear q, k, v, output, up, down;
+};
+
+struct VisionWeights {
+  Linear patches;                // of [colour][row][column] of a patch
+  std::vector<float> positions;  // [patch][hidden_size]
+  std::vector<VisionLayerWeights> layers;
+  LayerNormWeights norm;  // behind the last layer
+  Linear connector;       // of shuffled patches
+
+  [[nodiscard]] std::uint64_t bytes() const;
+};
+
+// Of an Idefics3 or SmolVLM folder. Errors: as load_weights().
+Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& config, ThreadPool& pool);
+
+}  // namespace quire
