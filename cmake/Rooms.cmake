@@ -33,9 +33,10 @@ quire_room(grammar runtime/grammar DEPS base LINKS text LIBS Boost::json EXCLUDE
 # Private, so that getting it later compiles one file anew and not all that stand on this room.
 target_link_libraries(quire_grammar PRIVATE ${QUIRE_LLGUIDANCE_LIBS})
 quire_room(model_config runtime/model/config PART DEPS base format kernel)
-quire_room(model_weights runtime/model/weights PART DEPS base format kernel memory model_config)
-quire_room(model_layers runtime/model/layers PART DEPS base kernel memory model_config model_weights)
-quire_room(model runtime/model DEPS base kernel memory model_config model_weights model_layers LINKS format)
+quire_room(model_kept runtime/model/kept PART DEPS base kernel)
+quire_room(model_weights runtime/model/weights PART DEPS base format kernel memory model_config model_kept)
+quire_room(model_layers runtime/model/layers PART DEPS base kernel memory model_config model_kept model_weights)
+quire_room(model runtime/model DEPS base kernel memory model_config model_kept model_weights model_layers LINKS format)
 quire_room(transport runtime/transport DEPS base)
 quire_room(tier runtime/tier DEPS base LIBS ${QUIRE_URING_LIBS} EXCLUDE ${QUIRE_URING_UNUSED})
 quire_room(remote runtime/remote DEPS base tier LIBS OpenSSL::SSL Boost::url ${QUIRE_HIREDIS_LIBS} EXCLUDE ${QUIRE_HIREDIS_UNUSED})

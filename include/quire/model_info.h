@@ -93,6 +93,7 @@ struct ModelInfo {
   std::uint64_t num_parameters = 0;
   std::uint64_t num_used_parameters = 0;  // by one token: without the experts that it does not go through
   std::uint64_t weight_bytes = 0;         // in memory, unpacked into kernel formats
+  std::uint64_t expert_bytes = 0;         // of these, of routed experts
   std::vector<HeldMatrices> held{};       // estimated from the header, the largest first
   std::string quantisation{};             // of a Hugging Face folder: "GPTQ, 4 bits in groups of 128"; empty: it names none
   std::vector<std::string> notes{};       // what is not as the file's maker may expect

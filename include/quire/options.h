@@ -179,6 +179,17 @@ enum class KvLoadFailurePolicy : std::uint8_t {
   recompute  // their tokens are computed here
 };
 
+// Weights as the kernels read them, and where they are.
+struct WeightsOptions {
+  // Of packed weights, a file for each model: read at the next start in place of packing the model again. Empty: nothing is kept. Whoever
+  // can write to it can make us serve other weights.
+  std::string cache_folder;
+  std::uint64_t cache_bytes = std::uint64_t{64} << 30U;  // of all files of the folder; those that were not used for longest go
+  // Memory for the routed experts of a mixture: the others are read from the folder when they are wanted. 0: all of them are in memory, or,
+  // if there is a folder and they do not fit, half of what there is.
+  std::uint64_t expert_bytes = 0;
+};
+
 struct EngineOptions {
   std::string model;              // a GGUF file or a Hugging Face folder
   std::string served_model_name;  // empty: the name of the file or folder
@@ -192,6 +203,7 @@ struct EngineOptions {
   KvLoadFailurePolicy kv_load_failure = KvLoadFailurePolicy::recompute;
   NgramOptions speculation;
   AdapterOptions adapters;
+  WeightsOptions weights;
   ActivationMode activations = ActivationMode::int16;
   KernelIsa isa = KernelIsa::best;
   std::uint32_t num_threads = 0;  // 0: one per core that the process may use

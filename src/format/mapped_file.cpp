@@ -94,6 +94,13 @@ bool MappedFile::contains(std::span<const std::byte> part) const {
   return address(part.data()) >= address(bytes_.data()) && address(part.data() + part.size()) <= address(bytes_.data() + bytes_.size());
 }
 
+std::string MappedFile::identity() const {
+  struct stat info{};
+  if (::fstat(descriptor_, &info) != 0) return path_;
+  return fmt::format("{} {} {} {} {}.{}", info.st_dev, info.st_ino, info.st_size, modified_ns(info), info.st_ctim.tv_sec,
+                     info.st_ctim.tv_nsec);
+}
+
 Result<void> MappedFile::check_unchanged() const {
   struct stat info{};
   if (::fstat(descriptor_, &info) != 0) return fail(ErrorCode::io, path_, "cannot be examined: " + reason(errno));

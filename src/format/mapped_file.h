@@ -31,6 +31,9 @@ class MappedFile {
   // Copies a part of bytes() out of the file, not through the map. `io` where the file no longer reaches.
   [[nodiscard]] Result<void> read(std::span<const std::byte> part, std::span<std::byte> out) const;
 
+  // Which file it is and when it was last changed, as the file system knows it: another text after any write.
+  [[nodiscard]] std::string identity() const;
+
   // `io` if the file has been truncated or rewritten since it was opened.
   [[nodiscard]] Result<void> check_unchanged() const;
 

@@ -78,7 +78,7 @@ MatrixPacker::MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_
     minimums_.resize(scales_.size());
     return;
   }
-  packed_.panel_bytes = std::size_t{kPanelRows} * columns * (format == WeightFormat::f32 ? 4 : 2);
+  packed_.panel_bytes = panel_bytes(packed_);
   packed_.storage.resize(packed_.panel_bytes * packed_.num_panels());
 }
 
@@ -188,7 +188,7 @@ void MatrixPacker::choose_scale_layout() {
 PackedMatrix MatrixPacker::finish() {
   if (is_integer(packed_.format)) {
     choose_scale_layout();
-    packed_.panel_bytes = all_unit_bytes(packed_) + block_bytes(packed_) * (packed_.columns / kGroupColumns);
+    packed_.panel_bytes = panel_bytes(packed_);
     packed_.storage.resize(packed_.panel_bytes * packed_.num_panels());
     for (std::uint32_t row = 0; row < packed_.rows; ++row) pack_row(row);
   }

@@ -57,7 +57,7 @@ struct PackedMatrix {
   bool has_minimums = false;        // false when every minimum is zero
   CodeTable table{};                // q4_table
   std::size_t panel_bytes = 0;
-  AlignedVector<std::uint8_t> storage;  // layout: see packed_layout.h
+  AlignedVector<std::uint8_t> storage{};  // layout: see packed_layout.h
   // Column i multiplies input input_order[i]; null: input i. Kernels know nothing of it: whoever calls them brings inputs in this order.
   std::shared_ptr<const std::vector<std::uint32_t>> input_order = {};
 

@@ -34,6 +34,12 @@ inline std::size_t all_unit_bytes(const PackedMatrix& m) {
   return m.scale_bytes != 1 ? 0 : (m.columns / kUnitColumns * unit_bytes(m) + 63) / 64 * 64;
 }
 
+// Of a panel of 16 rows.
+inline std::size_t panel_bytes(const PackedMatrix& m) {
+  if (!is_integer(m.format)) return std::size_t{kPanelRows} * m.columns * (m.format == WeightFormat::f32 ? 4 : 2);
+  return all_unit_bytes(m) + block_bytes(m) * (m.columns / kGroupColumns);
+}
+
 inline const std::uint8_t* block_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
   return m.storage.data() + (row / kPanelRows) * m.panel_bytes + all_unit_bytes(m) + (column / kGroupColumns) * block_bytes(m);
 }

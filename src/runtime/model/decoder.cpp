@@ -49,18 +49,26 @@ void check_cache(const ModelConfig& config, const KvLayout& layout, std::span<co
   }
 }
 
+std::unique_ptr<ExpertStore> make_store(DecoderWeights& weights) {
+  if (!weights.streamed) return nullptr;
+  StreamedExperts& streamed = *weights.streamed;
+  return std::make_unique<ExpertStore>(streamed.file, std::move(streamed.experts), streamed.bytes, std::move(streamed.pack_again));
+}
+
 }  // namespace
 
 Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const Kernels& kernels, ActivationMode mode,
                  const WorkspaceLimits& limits, ThreadPool& pool)
     : config_(config),
       weights_(std::move(weights)),
+      experts_(make_store(weights_)),
       pass_(config, kernels, mode, limits, pool),
       layers_(make_layers(config, weights_)),
       memories_(config.layer_memories.empty() ? std::vector(config.num_layers, LayerMemory::attention) : config.layer_memories),
       logit_norm_(weights_.output_norm),
       frequencies_(config.rope_frequencies()),
       window_frequencies_(config.window_rope_frequencies()) {
+  pass_.stored_experts = experts_.get();
   const bool is_long = !weights_.rope_long_factors.empty() && limits.positions > config.rope_original_context;
   const std::vector<float>& factors = is_long ? weights_.rope_long_factors : weights_.rope_factors;
   // Which factors count is said by the context that is served, not by a request's length: a request's bits must not depend on its

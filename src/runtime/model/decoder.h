@@ -1,5 +1,6 @@
 #pragma once
 // The forward pass of a decoder over its layers, which are objects: any architecture that ModelConfig can describe.
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "runtime/memory/block_tables.h"
 #include "runtime/memory/kv_cache.h"
 #include "runtime/model/config/model_config.h"
+#include "runtime/model/kept/expert_store.h"
 #include "runtime/model/layers/layer.h"
 #include "runtime/model/layers/pass.h"
 #include "runtime/model/model.h"
@@ -30,6 +32,7 @@ class Decoder {
   [[nodiscard]] const Workspace& workspace() const { return pass_.workspace; }
   [[nodiscard]] const DecoderWeights& weights() const { return weights_; }
   [[nodiscard]] const Kernels& kernels() const { return pass_.kernels; }
+  [[nodiscard]] ExpertCounts expert_counts() const { return experts_ == nullptr ? ExpertCounts{} : experts_->counts(); }
 
  private:
   void check(const BatchInput& input, const KvCache& cache, const PassOutput& output) const;
@@ -44,6 +47,7 @@ class Decoder {
 
   ModelConfig config_;
   DecoderWeights weights_;
+  std::unique_ptr<ExpertStore> experts_;  // null: all of them are there
   Pass pass_;
   std::vector<Layer> layers_;
   std::vector<LayerMemory> memories_;  // [layer]

@@ -44,6 +44,10 @@ VisionEncoder* Model::vision() {
   return state_->vision.get();
 }
 
+ExpertCounts Model::expert_counts() const {
+  return state_->decoder.expert_counts();
+}
+
 void Model::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks) {
   state_->decoder.forward(input, cache, tables, output, hooks);
 }
@@ -67,9 +71,10 @@ class ModelLoader {
     QUIRE_CHECK(options.pool != nullptr && options.max_num_batched_tokens > 0 && options.max_num_seqs > 0);
     const auto kernels = find_kernels(options.isa);
     if (!kernels) return std::unexpected(kernels.error());
-    auto weights = load_weights(file, *options.pool, options.progress);
+    auto weights = load_weights(file, *options.pool, {.kept = &options.weights, .progress = options.progress});
     if (!weights) return std::unexpected(std::move(weights.error()));
-    info.weight_bytes = weights->bytes();
+    info.weight_bytes = weights->bytes() + (weights->streamed ? weights->streamed->bytes : 0);
+    info.notes.insert(info.notes.end(), weights->notes.begin(), weights->notes.end());
     const std::uint32_t context = file.config().context_length;
     const std::uint32_t positions = options.max_model_len == 0 ? context : std::min(options.max_model_len, context);
     const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs,  options.pool->num_threads(), positions,

@@ -14,6 +14,7 @@
 #include "quire/options.h"
 #include "runtime/memory/block_tables.h"
 #include "runtime/memory/kv_cache.h"
+#include "runtime/model/kept/expert_store.h"
 #include "runtime/model/layers/batch_input.h"
 #include "runtime/model/weights/model_file.h"
 
@@ -32,6 +33,7 @@ struct LoadOptions {
   std::uint32_t max_lora_rank = 0;              // of the adapters that passes will name, at most; 0: none
   ThreadPool* pool = nullptr;                   // required; outlives the model
   void (*progress)(double) = nullptr;           // 0 to 1, on the loading thread
+  WeightsOptions weights = {};                  // what is kept of them between starts, and which are read when they are wanted
 };
 
 // Weights, and workspaces for one pass. One thread at a time.
@@ -49,6 +51,8 @@ class Model {
   [[nodiscard]] const char* kernel_name() const;
   // What makes embeddings of pictures; null: the model reads text alone. It works on the pool, as a pass does, and so between two of them.
   [[nodiscard]] VisionEncoder* vision();
+  // Where experts are read when they are wanted; else zeros. Any thread.
+  [[nodiscard]] ExpertCounts expert_counts() const;
 
   // Writes keys and values of every row to `cache`, and to `output` what it has room for. A row sees the earlier positions of its slot,
   // which earlier passes or this one have written. A row's output depends on its own history alone: the same bits whatever else is in the

@@ -291,7 +291,7 @@ TEST_F(Batches, HiddenRowsAreWhatLogitsAreMadeOf) {
     const auto file = ModelFile::open(path);
     ASSERT_TRUE(file);
     ThreadPool pool(1);
-    const auto weights = load_weights(*file, pool, nullptr);
+    const auto weights = load_weights(*file, pool);
     ASSERT_TRUE(weights);
     const PackedMatrix& head = weights->lm_head();
     std::vector<float> logits(2 * std::size_t{head.rows}), weight(width);

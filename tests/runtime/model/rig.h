@@ -46,6 +46,7 @@ struct RigOptions {
   std::uint32_t num_blocks = 65;
   std::uint32_t max_lora_rank = 0;
   std::uint32_t num_encoder_positions = 0;  // room for, per slot
+  WeightsOptions weights = {};
 };
 
 inline constexpr std::uint32_t kMaxGroups = 2;
@@ -97,7 +98,8 @@ class Rig {
                                    .max_model_len = options.max_tokens,
                                    .num_cache_groups = kMaxGroups,
                                    .max_lora_rank = options.max_lora_rank,
-                                   .pool = &pool});
+                                   .pool = &pool,
+                                   .weights = options.weights});
     if (!model) ADD_FAILURE() << path << ": " << model.error().to_string();
     return std::move(*model);
   }

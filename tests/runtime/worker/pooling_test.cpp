@@ -41,7 +41,7 @@ TEST(PooledRows, AreWhatTransformersMakesItsLogitsOf) {
     const std::vector<float> row = pool(drive, record.prompt, 17);
     const auto file = ModelFile::open(path);
     ASSERT_TRUE(file);
-    const auto weights = load_weights(*file, threads, nullptr);
+    const auto weights = load_weights(*file, threads);
     ASSERT_TRUE(weights);
     const PackedMatrix& head = weights->lm_head();
     ASSERT_EQ(row.size(), head.columns);

@@ -26,9 +26,12 @@ class ExpertsFeedForward final : public FeedForwardHalf {
       gather(pass, first);
       const AdaptedExperts adapted(pass, first);
       if (adapted.any()) project_inputs(pass, adapted);
-      gate_and_up(pass, adapted);
-      if (adapted.any()) project_inner(pass, adapted);
-      down(pass, adapted);
+      for (std::uint32_t done = 0; done < pass.workspace.experts.num_parts; done += pass.workspace.experts.num_active) {
+        bring(pass, done);
+        gate_and_up(pass, adapted);
+        if (adapted.any()) project_inner(pass, adapted);
+        down(pass, adapted);
+      }
       combine(pass, first, count);
     }
   }
@@ -118,10 +121,23 @@ class ExpertsFeedForward final : public FeedForwardHalf {
       next.in_at += code_bytes(pass, next.count, config_.hidden_size);
       next.inner_at += code_bytes(pass, next.count, width_of(expert));
     }
+    pairs.first_active = 0;
+    pairs.num_active = pairs.num_parts;
     for (std::size_t i = 0; i < chosen.size(); ++i) {
       pairs.places[i] = ends[chosen[i].expert]++;
       pairs.rows[pairs.places[i]] = static_cast<std::uint32_t>(i / per_row);
     }
+  }
+
+  // The weights of as many parts as fit, from part `first` on, whose turn it is then.
+  static void bring(Pass& pass, std::uint32_t first) {
+    ExpertPairs& pairs = pass.workspace.experts;
+    pairs.first_active = first;
+    pairs.num_active = pairs.num_parts - first;
+    if (pass.stored_experts == nullptr) return;
+    for (std::uint32_t part = first; part < pairs.num_parts; ++part) pairs.ends[part] = pairs.parts[part].expert;
+    const std::span<const std::uint32_t> wanted(pairs.ends + first, pairs.num_active);
+    pairs.num_active = static_cast<std::uint32_t>(pass.stored_experts->hold(pass.layer, wanted, pass.pool));
   }
 
   static std::size_t code_bytes(const Pass& pass, std::uint32_t rows, std::uint32_t columns) {

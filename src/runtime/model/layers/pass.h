@@ -7,6 +7,7 @@
 #include "base/thread_pool.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/model/config/model_config.h"
+#include "runtime/model/kept/expert_store.h"
 #include "runtime/model/layers/workspace.h"
 #include "runtime/model/weights/adapter.h"
 
@@ -64,7 +65,8 @@ struct Pass {
   std::uint32_t rows = 0;   // after the last keys and values, the output rows
   std::uint32_t layer = 0;  // that is under way
   std::uint32_t num_layers = 0;
-  std::span<std::uint16_t> experts;  // PassOutput::experts of the pass under way
+  ExpertStore* stored_experts = nullptr;  // from which they are brought; null: they are there
+  std::span<std::uint16_t> experts;       // PassOutput::experts of the pass under way
 };
 
 }  // namespace quire

@@ -134,16 +134,17 @@ struct ExpertPairs {
   ChosenExpert* chosen = nullptr;   // [row][parts_per_token]
   std::uint32_t* places = nullptr;  // the same: which pair it is
   std::uint32_t* rows = nullptr;    // [pair]
-  std::uint32_t* ends = nullptr;    // [num_experts + 1]
+  std::uint32_t* ends = nullptr;    // [num_experts + 1]: while pairs are ordered; then the experts of the parts
   ExpertPart* parts = nullptr;      // [num_parts]
   std::uint32_t num_parts = 0;
-  float* stream = nullptr;   // [pair][hidden_size]: what goes into an expert, and then what comes out
-  float* gate = nullptr;     // [pair][widest expert], of which each expert takes its own width
-  float* up = nullptr;       // same
-  float* adapted = nullptr;  // [pair][2][max_lora_rank]: what lies between the two matrices of adapters
+  std::uint32_t first_active = 0, num_active = 0;  // whose turn it is
+  float* stream = nullptr;                         // [pair][hidden_size]: what goes into an expert, and then what comes out
+  float* gate = nullptr;                           // [pair][widest expert], of which each expert takes its own width
+  float* up = nullptr;                             // same
+  float* adapted = nullptr;                        // [pair][2][max_lora_rank]: what lies between the two matrices of adapters
   std::span<std::byte> in_codes, inner_codes;
 
-  [[nodiscard]] std::span<ExpertPart> active() const { return {parts, num_parts}; }
+  [[nodiscard]] std::span<ExpertPart> active() const { return {parts + first_active, num_active}; }
 };
 
 // One allocation for all buffers of a pass. Sizes follow from the limits; what a smaller pass does not use is never touched.

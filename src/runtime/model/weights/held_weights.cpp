@@ -83,7 +83,24 @@ std::uint64_t estimate_packed_bytes(const QuantisedMatrix& matrix, std::uint64_t
   return values * 4;
 }
 
-// Packed size, should every scale of the type take its usual width.
+void add_notes(const std::vector<TensorView>& tensors, const CheckpointScheme& scheme, ModelInfo& info) {
+  const auto any = [&](auto condition) {
+    return std::ranges::any_of(tensors, [&](const TensorView& view) { return view.quantised != nullptr && condition(*view.quantised); });
+  };
+  if (scheme.has_activations) info.notes.emplace_back("activations are served as --activations says, not as the folder quantises them");
+  if (any([](const QuantisedMatrix& matrix) { return matrix.encoding == WeightEncoding::fp8; }))
+    info.notes.emplace_back("floats of 8 bits are widened: each, times its scale, is rounded once to bf16");
+  if (any([](const QuantisedMatrix& matrix) { return matrix.is_reordered && !may_reorder(matrix); }))
+    info.notes.emplace_back("experts or embeddings ordered by activations become f32: a folder without desc_act is smaller and faster");
+}
+
+// As files call it: GGUF's stacks, and folders' matrices of one or of all.
+bool is_routed_expert(const TensorView& tensor) {
+  return tensor.name.find("_exps.") != std::string::npos || tensor.name.find(".experts.") != std::string::npos;
+}
+
+}  // namespace
+
 std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
   const std::uint64_t padded = tensor.num_dims < 2 ? tensor.rows : (tensor.rows + kPanelRows - 1) / kPanelRows * kPanelRows;
   const std::uint64_t values = padded * tensor.columns;
@@ -138,19 +155,6 @@ std::uint64_t estimate_packed_bytes(const TensorView& tensor) {
   }
 }
 
-void add_notes(const std::vector<TensorView>& tensors, const CheckpointScheme& scheme, ModelInfo& info) {
-  const auto any = [&](auto condition) {
-    return std::ranges::any_of(tensors, [&](const TensorView& view) { return view.quantised != nullptr && condition(*view.quantised); });
-  };
-  if (scheme.has_activations) info.notes.emplace_back("activations are served as --activations says, not as the folder quantises them");
-  if (any([](const QuantisedMatrix& matrix) { return matrix.encoding == WeightEncoding::fp8; }))
-    info.notes.emplace_back("floats of 8 bits are widened: each, times its scale, is rounded once to bf16");
-  if (any([](const QuantisedMatrix& matrix) { return matrix.is_reordered && !may_reorder(matrix); }))
-    info.notes.emplace_back("experts or embeddings ordered by activations become f32: a folder without desc_act is smaller and faster");
-}
-
-}  // namespace
-
 std::string describe_types(const std::vector<TensorView>& tensors) {
   std::map<std::string, std::uint32_t> counts;
   for (const TensorView& tensor : tensors)
@@ -174,7 +178,11 @@ void describe_held(const std::vector<TensorView>& tensors, const CheckpointSchem
     if (held.count > 0) info.held.push_back(std::move(held));
   }
   std::ranges::sort(info.held, std::ranges::greater{}, &HeldMatrices::bytes);
-  for (const TensorView& view : tensors) info.weight_bytes += estimate_packed_bytes(view);
+  for (const TensorView& view : tensors) {
+    const std::uint64_t bytes = estimate_packed_bytes(view);
+    info.weight_bytes += bytes;
+    if (is_routed_expert(view)) info.expert_bytes += bytes;
+  }
   if (scheme.method != CheckpointMethod::none) info.quantisation = describe(scheme);
   add_notes(tensors, scheme, info);
 }

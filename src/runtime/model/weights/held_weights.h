@@ -1,5 +1,6 @@
 #pragma once
 // What the weights of a file will be in memory, told from its headers.
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,10 @@ namespace quire {
 // "Q4_1 210, F32 61", the commonest first.
 std::string describe_types(const std::vector<TensorView>& tensors);
 
-// Fills in `held`, `weight_bytes`, `quantisation` and `notes`.
+// Packed size, should every scale of the type take its usual width.
+std::uint64_t estimate_packed_bytes(const TensorView& tensor);
+
+// Fills in `held`, `weight_bytes`, `expert_bytes`, `quantisation` and `notes`.
 void describe_held(const std::vector<TensorView>& tensors, const CheckpointScheme& scheme, ModelInfo& info);
 
 }  // namespace quire

@@ -255,6 +255,14 @@ Result<Sha256Digest> ModelFile::digest() const {
   return all.finish();
 }
 
+std::string ModelFile::identity() const {
+  std::string text;
+  for (const MappedFile* file : files()) text += file->identity() + "\n";
+  if (!std::holds_alternative<SafetensorsFolder>(weights_)) return text;
+  const auto config = read_text_file((std::filesystem::path(path_) / "config.json").string(), kMostConfigBytes);
+  return text + (config ? to_hex(Sha256::of(std::as_bytes(std::span(*config)))) : "none");
+}
+
 Result<void> ModelFile::check_unchanged() const {
   for (const MappedFile* file : files())
     if (auto same = file->check_unchanged(); !same) return same;

@@ -42,6 +42,7 @@ class ModelFile {
   static Result<ModelFile> open(const std::string& path);
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
   // Errors: `unsupported` for an element type that cannot be read.
   [[nodiscard]] Result<std::vector<TensorView>> tensors() const;
   // Those of what sees, which tensors() leaves out.
@@ -53,6 +54,8 @@ class ModelFile {
   [[nodiscard]] Result<void> read(std::span<const std::byte> part, std::span<std::byte> out) const;
   // Of all its bytes: of the weights' files, and of a folder's config.json. Reads them.
   [[nodiscard]] Result<Sha256Digest> digest() const;
+  // Changes whenever a file is written to, moved or replaced: where each is, its size and its times; of a folder also what config.json says.
+  [[nodiscard]] std::string identity() const;
   // `io` if a file has changed since it was opened.
   [[nodiscard]] Result<void> check_unchanged() const;
 

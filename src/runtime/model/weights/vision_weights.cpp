@@ -59,7 +59,7 @@ Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, 
   collector.matrix("model.connector.modality_projection.proj.weight", c.output_size, c.shuffled_size(), out.connector.matrix);
   auto tasks = collector.finish();
   if (!tasks) return std::unexpected(std::move(tasks.error()));
-  if (auto packed = pack_weights(file, *tasks, pool, nullptr); !packed) return std::unexpected(std::move(packed.error()));
+  if (auto packed = pack_weights(file, *tasks, pool, {}); !packed) return std::unexpected(std::move(packed.error()));
   return out;
 }
 

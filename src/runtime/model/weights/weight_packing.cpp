@@ -2,51 +2,196 @@
 // and given back to the system, so that loading never holds a model twice.
 #include "runtime/model/weights/weight_packing.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
+#include "runtime/kernel/numeric_family.h"
+#include "runtime/model/kept/packed_folder.h"
+#include "runtime/model/weights/held_weights.h"
 #include "runtime/model/weights/huge_pages.h"
 
 namespace quire {
-Result<void> pack_weights(const ModelFile& file, std::vector<PackTask>& tasks, ThreadPool& pool, void (*progress)(double)) {
-  // The largest first, so that no thread starts one when the others have finished.
-  std::ranges::sort(tasks, std::ranges::greater{}, [](const PackTask& task) { return task.source.data.size(); });
-  std::uint64_t total = 1;
-  for (const PackTask& task : tasks) total += task.source.data.size();
-  std::atomic<std::uint64_t> done{0};
-  std::atomic<bool> failed{false};
-  std::mutex mutex;
-  Result<void> outcome;
-  const auto caller = std::this_thread::get_id();
-  pool.parallel_for(static_cast<std::uint32_t>(tasks.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
-    for (std::uint32_t i = begin; i < end && !failed; ++i) {
-      const PackTask& task = tasks[i];
-      auto packed = task.vector != nullptr ? pack_vector(file, task.source, task.picked, *task.vector)
-                                           : pack_matrix(file, task.source, task.picked, task.may_reorder, *task.matrix);
-      if (!packed) {
-        const std::lock_guard lock(mutex);
-        failed = true;
-        outcome = std::move(packed);
-        return;
-      }
-      const std::uint64_t so_far = done.fetch_add(task.source.data.size()) + task.source.data.size();
-      if (progress != nullptr && std::this_thread::get_id() == caller) progress(static_cast<double>(so_far) / static_cast<double>(total));
-    }
-  });
-  if (!outcome) return outcome;
-  std::vector<MemoryRange> packed;
+namespace {
+
+// A task, and the number of its matrix.
+struct Numbered {
+  const PackTask* task;
+  std::uint32_t number;
+};
+
+// The largest first, so that no thread starts one when the others have finished.
+std::vector<Numbered> in_order(const std::vector<PackTask>& tasks) {
+  std::vector<Numbered> order;
+  std::uint32_t number = 0;
+  for (const PackTask& task : tasks) order.push_back({&task, task.matrix != nullptr ? number++ : 0});
+  std::ranges::sort(order, std::ranges::greater{}, [](const Numbered& one) { return std::pair(one.task->source.data.size(), one.number); });
+  return order;
+}
+
+std::uint32_t num_matrices(const std::vector<PackTask>& tasks) {
+  return static_cast<std::uint32_t>(std::ranges::count_if(tasks, [](const PackTask& task) { return task.matrix != nullptr; }));
+}
+
+std::uint64_t estimated_bytes(const std::vector<PackTask>& tasks) {
+  std::uint64_t sum = 0;
   for (const PackTask& task : tasks)
-    if (task.matrix != nullptr)
-      packed.push_back({reinterpret_cast<const std::byte*>(task.matrix->storage.data()), task.matrix->storage.size()});
-  gather_in_huge_pages(std::move(packed), pool);
-  if (progress != nullptr) progress(1.0);
-  return {};
+    if (task.matrix != nullptr) sum += estimate_packed_bytes(task.source) / task.picked.step;
+  return sum;
+}
+
+// The files, what is taken of them, and how it is packed.
+Sha256Digest key_of(const ModelFile& file, const std::vector<PackTask>& tasks) {
+  std::string text = fmt::format("packed 1\nkernels {}\nfiles {}\n", kNumericFamily, file.identity());
+  for (const PackTask& task : tasks) {
+    if (task.matrix == nullptr) continue;
+    text += fmt::format("{} {} {} {} {} {} {} {}\n", task.source.name, task.source.first_row, task.source.rows, task.source.columns,
+                        task.picked.first, task.picked.step, task.picked.turned, task.may_reorder);
+  }
+  return Sha256::of(std::as_bytes(std::span(text)));
+}
+
+bool has_shape_of(const PackedEntry& entry, const PackTask& task) {
+  const TensorView& source = task.source;
+  const std::uint64_t rows = (task.picked.turned ? source.columns : source.rows) / task.picked.step;
+  return entry.shape.rows == rows && entry.shape.columns == (task.picked.turned ? source.rows : source.columns);
+}
+
+class Packing {
+ public:
+  Packing(const ModelFile& file, const std::vector<PackTask>& tasks, const PackingOptions& options)
+      : file_(file), order_(in_order(tasks)), options_(options) {
+    if (keeps()) open(tasks);
+  }
+
+  Result<PackedWeights> run(ThreadPool& pool) {
+    std::uint64_t total = 1;
+    for (const Numbered& one : order_) total += one.task->source.data.size();
+    std::atomic<std::uint64_t> done{0};
+    const auto caller = std::this_thread::get_id();
+    pool.parallel_for(static_cast<std::uint32_t>(order_.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+      for (std::uint32_t i = begin; i < end && !has_failed_; ++i) {
+        if (Result<void> made = make(order_[i]); !made) return fail_with(std::move(made.error()));
+        const std::uint64_t so_far = done.fetch_add(order_[i].task->source.data.size()) + order_[i].task->source.data.size();
+        if (options_.progress != nullptr && std::this_thread::get_id() == caller)
+          options_.progress(static_cast<double>(so_far) / static_cast<double>(total));
+      }
+    });
+    if (error_) return std::unexpected(*std::move(error_));
+    if (Result<void> finished = finish(); !finished) return std::unexpected(std::move(finished.error()));
+    std::vector<MemoryRange> packed;
+    for (const Numbered& one : order_)
+      if (one.task->matrix != nullptr)
+        packed.push_back({reinterpret_cast<const std::byte*>(one.task->matrix->storage.data()), one.task->matrix->storage.size()});
+    gather_in_huge_pages(std::move(packed), pool);
+    if (options_.progress != nullptr) options_.progress(1.0);
+    return std::move(result_);
+  }
+
+ private:
+  [[nodiscard]] bool keeps() const { return options_.kept != nullptr && !options_.kept->cache_folder.empty(); }
+  [[nodiscard]] bool streams() const {
+    return std::ranges::any_of(order_, [](const Numbered& one) { return one.task->is_streamed; });
+  }
+
+  void open(const std::vector<PackTask>& tasks) {
+    result_.key = key_of(file_, tasks);
+    auto found = find_packed(*options_.kept, result_.key);
+    if (found && found->size() == num_matrices(tasks) && std::ranges::all_of(order_, [&](const Numbered& one) {
+          return one.task->matrix == nullptr || has_shape_of(found->entry(one.number), *one.task);
+        })) {
+      result_.file = *std::move(found);
+      return;
+    }
+    if (!found && found.error().code != ErrorCode::not_found) note(found.error());
+    auto writer = begin_packed(*options_.kept, result_.key, num_matrices(tasks), estimated_bytes(tasks));
+    if (writer)
+      writer_ = *std::move(writer);
+    else
+      give_up_writing(std::move(writer.error()));
+  }
+
+  Result<void> make(const Numbered& one) {
+    const PackTask& task = *one.task;
+    if (task.vector != nullptr) return pack_vector(file_, task.source, task.picked, *task.vector);
+    if (result_.file) {
+      if (task.is_streamed) {
+        *task.matrix = result_.file->entry(one.number).shape;
+        return {};
+      }
+      const Result<void> read = result_.file->read(one.number, *task.matrix);
+      if (read) return {};
+      const std::lock_guard lock(mutex_);
+      if (!is_damaged_) note(read.error());
+      is_damaged_ = true;
+    }
+    if (auto packed = pack_matrix(file_, task.source, task.picked, task.may_reorder, *task.matrix); !packed) return packed;
+    if (writer_ == nullptr || has_stopped_writing_) return {};
+    if (Result<void> written = writer_->write(one.number, *task.matrix); !written) give_up_writing(std::move(written.error()));
+    if (task.is_streamed) task.matrix->storage = {};
+    return {};
+  }
+
+  Result<void> finish() {
+    // Who has it open goes on with what is sound.
+    if (is_damaged_) remove_packed(*options_.kept, result_.key);
+    if (writer_ != nullptr && !has_stopped_writing_) {
+      auto finished = writer_->finish();
+      if (finished) result_.file = *std::move(finished);
+      if (!finished) give_up_writing(std::move(finished.error()));
+    }
+    writer_.reset();
+    if (error_) return std::unexpected(*std::move(error_));
+    return {};
+  }
+
+  void note(const Error& error) { result_.notes.push_back("packed weights: " + error.to_string()); }
+
+  // Serving goes on without, unless experts are to come from there.
+  void give_up_writing(Error error) {
+    has_stopped_writing_ = true;
+    if (streams()) return fail_with(std::move(error));
+    const std::lock_guard lock(mutex_);
+    note(error);
+  }
+
+  void fail_with(Error error) {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::move(error);
+    has_failed_ = true;
+  }
+
+  const ModelFile& file_;
+  std::vector<Numbered> order_;
+  const PackingOptions& options_;
+  PackedWeights result_;
+  std::unique_ptr<PackedFileWriter> writer_;
+  std::atomic<bool> has_failed_{false}, has_stopped_writing_{false};
+  std::mutex mutex_;  // of what follows, and of notes
+  bool is_damaged_ = false;
+  std::optional<Error> error_;
+};
+
+}  // namespace
+
+Result<PackedWeights> pack_weights(const ModelFile& file, const std::vector<PackTask>& tasks, ThreadPool& pool,
+                                   const PackingOptions& options) {
+  return Packing(file, tasks, options).run(pool);
+}
+
+Result<void> pack_again(const ModelFile& file, const std::vector<PackTask>& tasks, const Sha256Digest& key, std::uint32_t number,
+                        PackedMatrix& matrix) {
+  if (key_of(file, tasks) != key) return fail(ErrorCode::io, "model", "was changed since it was loaded");
+  for (const Numbered& one : in_order(tasks))
+    if (one.task->matrix != nullptr && one.number == number)
+      return pack_matrix(file, one.task->source, one.task->picked, one.task->may_reorder, matrix);
+  return fail(ErrorCode::io, "model", "has no such matrix");
 }
 
 }  // namespace quire

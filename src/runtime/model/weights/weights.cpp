@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "runtime/model/weights/task_collector.h"
 #include "runtime/model/weights/weight_packing.h"
@@ -158,6 +160,7 @@ void collect_expert_biases(const LayerConfig& c, std::uint32_t layer, TaskCollec
 
 void collect_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
   const bool has_shared = c.shared_expert_size > 0;
+  out.num_routed = c.num_experts;
   out.experts.resize(c.num_experts + (has_shared ? 1 : 0));
   collect_routed_experts(c, layer, collector, out);
   if (c.expert_bias) collect_expert_biases(c, layer, collector, out);
@@ -271,6 +274,53 @@ Result<void> check_sinks(const ModelFile& file, const DecoderWeights& weights) {
   return {};
 }
 
+std::array<PackedMatrix*, StoredExpert::kParts> matrices_of(ExpertWeights& expert) {
+  return {&expert.gate, &expert.up, &expert.down};
+}
+
+void mark_streamed(DecoderWeights& weights, std::vector<PackTask>& tasks) {
+  std::unordered_set<const PackedMatrix*> routed;
+  for (LayerWeights& layer : weights.layers)
+    for (std::size_t i = 0; i < layer.num_routed; ++i)
+      for (const PackedMatrix* matrix : matrices_of(layer.experts[i])) routed.insert(matrix);
+  for (PackTask& task : tasks) task.is_streamed = task.matrix != nullptr && routed.contains(task.matrix);
+}
+
+// From the model, once more: it is opened again, for that is hardly ever wanted.
+PackAgain packing_again(const std::string& path, const Sha256Digest& key) {
+  return [path, key](std::uint32_t number, PackedMatrix& matrix) -> Result<void> {
+    const auto file = ModelFile::open(path);
+    if (!file) return std::unexpected(file.error());
+    DecoderWeights unused;
+    WhisperTensors none;
+    const auto tasks = collect(*file, none, unused);
+    if (!tasks) return std::unexpected(tasks.error());
+    return pack_again(*file, *tasks, key, number, matrix);
+  };
+}
+
+StreamedExperts streamed_experts(const std::string& path, DecoderWeights& weights, const std::vector<PackTask>& tasks,
+                                 const PackedWeights& packed, std::uint64_t bytes) {
+  std::unordered_map<const PackedMatrix*, std::uint32_t> numbers;
+  for (const PackTask& task : tasks)
+    if (task.matrix != nullptr) numbers.emplace(task.matrix, static_cast<std::uint32_t>(numbers.size()));
+  StreamedExperts streamed{.file = *packed.file, .experts = {}, .bytes = bytes, .pack_again = packing_again(path, packed.key)};
+  for (LayerWeights& layer : weights.layers) {
+    // The shared one stays where it is.
+    std::vector<StoredExpert>& stored = streamed.experts.emplace_back(layer.experts.size());
+    for (std::size_t i = 0; i < layer.num_routed; ++i) {
+      const auto matrices = matrices_of(layer.experts[i]);
+      for (std::size_t part = 0; part < matrices.size(); ++part) {
+        const auto found = numbers.find(matrices[part]);
+        if (found == numbers.end()) continue;
+        stored[i].parts[part] = matrices[part];
+        stored[i].numbers[part] = found->second;
+      }
+    }
+  }
+  return streamed;
+}
+
 std::uint64_t bytes_of(const Linear& linear) {
   return linear.matrix.bytes() + linear.bias.size() * sizeof(float);
 }
@@ -314,13 +364,18 @@ bool DecoderWeights::are_reordered() const {
          });
 }
 
-Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, void (*progress)(double)) {
+Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, const PackingOptions& options) {
   DecoderWeights weights;
   WhisperTensors whisper;
   auto tasks = collect(file, whisper, weights);
   if (!tasks) return std::unexpected(std::move(tasks.error()));
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
-  if (auto packed = pack_weights(file, *tasks, pool, progress); !packed) return std::unexpected(std::move(packed.error()));
+  const bool streams = options.kept != nullptr && !options.kept->cache_folder.empty() && options.kept->expert_bytes > 0;
+  if (streams) mark_streamed(weights, *tasks);
+  auto packed = pack_weights(file, *tasks, pool, options);
+  if (!packed) return std::unexpected(std::move(packed.error()));
+  weights.notes = std::move(packed->notes);
+  if (streams && packed->file) weights.streamed = streamed_experts(file.path(), weights, *tasks, *packed, options.kept->expert_bytes);
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   whisper.finish();
   share_orders(weights);

@@ -1,12 +1,15 @@
 #pragma once
 // The weights of a decoder as the kernels read them.
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "quire/error.h"
 #include "runtime/kernel/pack.h"
+#include "runtime/model/kept/expert_store.h"
 #include "runtime/model/weights/model_file.h"
+#include "runtime/model/weights/weight_packing.h"
 
 namespace quire {
 
@@ -51,6 +54,7 @@ struct LayerWeights {
   std::vector<float> choice_bias;      // [num_experts]
   PackedMatrix shared_weight;          // one row, where there is a shared expert whose part is weighed
   std::vector<ExpertWeights> experts;  // the shared one, if there is one, behind the others
+  std::uint32_t num_routed = 0;        // of them
   std::vector<float> ffn_post_norm;
   // Of a layer with a state.
   Linear state_input, state_output;
@@ -73,6 +77,14 @@ struct EncoderWeights {
   std::vector<float> output_norm;
 };
 
+// Experts whose matrices have no storage: where they are kept.
+struct StreamedExperts {
+  PackedFile file;
+  std::vector<std::vector<StoredExpert>> experts;  // [layer][expert], as ExpertStore has them
+  std::uint64_t bytes = 0;                         // of memory for them
+  PackAgain pack_again;
+};
+
 struct DecoderWeights {
   PackedMatrix embedding;
   std::vector<LayerWeights> layers;
@@ -80,10 +92,13 @@ struct DecoderWeights {
   PackedMatrix output;           // no rows: tied to the embedding
   std::vector<float> positions;  // [context_length][hidden_size], where positions are learned
   EncoderWeights encoder;
-  std::vector<float> rope_factors;       // divide the frequencies; empty: none
-  std::vector<float> rope_long_factors;  // in their place where more than the original context is served; empty: none
+  std::vector<float> rope_factors;          // divide the frequencies; empty: none
+  std::vector<float> rope_long_factors;     // in their place where more than the original context is served; empty: none
+  std::optional<StreamedExperts> streamed;  // whose matrices are those of `layers`; moving the weights leaves them where they are
+  std::vector<std::string> notes;           // on keeping packed weights
 
   [[nodiscard]] const PackedMatrix& lm_head() const { return output.rows == 0 ? embedding : output; }
+  // Without those that are streamed.
   [[nodiscard]] std::uint64_t bytes() const;
   // Some products want their inputs in another order (PackedMatrix::input_order).
   [[nodiscard]] bool are_reordered() const;
@@ -91,6 +106,6 @@ struct DecoderWeights {
 
 // Packs every tensor, several at a time, and gives each source page back once read. Errors: `corrupt` (a tensor is missing or of the
 // wrong shape), `unsupported` (its type, or a tensor that no part of the decoder uses: leaving it out would change the answers).
-Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, void (*progress)(double));
+Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, const PackingOptions& options = {});
 
 }  // namespace quire

@@ -1,0 +1,231 @@
+// Weights that are kept between starts, and experts that are read when they are wanted: logits have the bits that they have without.
+#include "runtime/model/kept/expert_store.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "runtime/kernel/kernel_fixtures.h"
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_model.h"
+#include "support/rounds.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kLayers = 3, kExperts = 8;
+
+// Experts of 1 to 3 matrices, and all of them in memory to compare with.
+class StoredExperts : public testing::Test {
+ protected:
+  StoredExperts() {
+    kernel_test::Rng rng(81);
+    Random random(82);
+    const auto kinds = kernel_test::weight_cases();
+    for (std::uint32_t layer = 0; layer < kLayers; ++layer)
+      for (std::uint32_t expert = 0; expert < kExperts; ++expert)
+        for (std::size_t part = 0; part < StoredExpert::kParts; ++part)
+          if (part == 0 || random.chance(0.7))
+            all_.push_back(
+                {layer, expert, part, kernel_test::random_matrix(rng, kinds[random.below(kinds.size())], 16 + 16 * layer, 64).packed});
+  }
+
+  ExpertStore store_of(std::uint64_t bytes, PackAgain pack_again = {}) {
+    auto writer = *PackedFileWriter::create(folder_.file("x.packed"), {}, static_cast<std::uint32_t>(all_.size()), std::uint64_t{1} << 30U);
+    std::vector<std::vector<StoredExpert>> experts(kLayers, std::vector<StoredExpert>(kExperts));
+    shown_.assign(all_.size(), {});
+    for (std::uint32_t i = 0; i < all_.size(); ++i) {
+      EXPECT_TRUE(writer->write(i, all_[i].matrix));
+      StoredExpert& stored = experts[all_[i].layer][all_[i].expert];
+      stored.parts[all_[i].part] = &shown_[i];
+      stored.numbers[all_[i].part] = i;
+    }
+    return {*writer->finish(), std::move(experts), bytes, std::move(pack_again)};
+  }
+
+  struct One {
+    std::uint32_t layer, expert;
+    std::size_t part;
+    PackedMatrix matrix;
+  };
+  std::vector<One> all_;
+  std::vector<PackedMatrix> shown_;
+  tiny::TempFolder folder_;
+  ThreadPool pool_{2};
+};
+
+TEST_F(StoredExperts, WhatIsHeldIsThereAndMemoryIsBounded) {
+  for (const std::uint64_t bytes : {std::uint64_t{1}, std::uint64_t{30'000}, std::uint64_t{60'000}, std::uint64_t{1} << 30U}) {
+    ExpertStore store = store_of(bytes);
+    Random random(83);
+    std::uint64_t largest = 0;
+    for (std::uint32_t round = 0; round < 400; ++round) {
+      const auto layer = static_cast<std::uint32_t>(random.below(kLayers));
+      std::set<std::uint32_t> chosen;
+      while (chosen.size() < 1 + random.below(kExperts)) chosen.insert(static_cast<std::uint32_t>(random.below(kExperts)));
+      const std::vector<std::uint32_t> wanted(chosen.begin(), chosen.end());
+      for (std::size_t done = 0; done < wanted.size();) {
+        const std::size_t count = store.hold(layer, std::span(wanted).subspan(done), pool_);
+        ASSERT_GT(count, 0U);
+        std::uint64_t sum = 0;
+        for (std::size_t i = 0; i < all_.size(); ++i) {
+          sum += shown_[i].storage.size();
+          const bool is_held = all_[i].layer == layer && std::ranges::find(std::span(wanted).subspan(done, count), all_[i].expert) !=
+                                                             std::span(wanted).subspan(done, count).end();
+          ASSERT_TRUE(!is_held || shown_[i].storage == all_[i].matrix.storage) << "round " << round;
+        }
+        ASSERT_EQ(sum, store.resident_bytes());
+        largest = std::max(largest, sum);
+        done += count;
+      }
+    }
+    if (bytes > 1) EXPECT_LE(largest, bytes);
+    const ExpertCounts counts = store.counts();
+    EXPECT_GT(counts.num_used, 400U);
+    if (bytes == 1) EXPECT_GT(counts.num_read, counts.num_used / 2) << "one at a time";
+    if (bytes > 1'000'000) EXPECT_LE(counts.num_read, std::uint64_t{kLayers} * kExperts) << "each once";
+  }
+}
+
+// Half of the experts fit. Layers are gone through in turn, as in passes, and each wants mostly the same few: they stay, where those that
+// were used most recently would always be the wrong ones.
+TEST_F(StoredExperts, ThoseThatAreUsedMostStay) {
+  std::uint64_t whole = 0;
+  for (const One& one : all_) whole += one.matrix.storage.size();
+  ExpertStore store = store_of(whole / 2);
+  Random random(84);
+  for (std::uint32_t pass = 0; pass < 600; ++pass) {
+    for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+      const auto rare = static_cast<std::uint32_t>(2 + random.below(kExperts - 2));
+      const std::vector<std::uint32_t> wanted{0, 1, rare};
+      for (std::size_t done = 0; done < wanted.size();) done += store.hold(layer, std::span(wanted).subspan(done), pool_);
+    }
+  }
+  for (std::uint32_t layer = 0; layer < kLayers; ++layer) EXPECT_TRUE(store.is_resident(layer, 0) && store.is_resident(layer, 1)) << layer;
+  // Those that are rare are read again now and then, and nothing else is.
+  const ExpertCounts counts = store.counts();
+  EXPECT_LT(counts.num_read, counts.num_used / 3);
+  EXPECT_GT(counts.num_read, 100U);
+}
+
+TEST_F(StoredExperts, WhatTheFileHasLostIsPackedAgain) {
+  ExpertStore store = store_of(1, [this](std::uint32_t number, PackedMatrix& matrix) -> Result<void> {
+    matrix = all_[number].matrix;
+    return {};
+  });
+  std::filesystem::resize_file(folder_.file("x.packed"), 8'192);
+  const std::vector<std::uint32_t> wanted{3};
+  ASSERT_EQ(store.hold(2, wanted, pool_), 1U);
+  for (std::size_t i = 0; i < all_.size(); ++i)
+    if (all_[i].layer == 2 && all_[i].expert == 3) EXPECT_EQ(shown_[i].storage, all_[i].matrix.storage);
+  EXPECT_GT(store.counts().num_damaged, 0U);
+}
+
+class KeptWeights : public testing::TestWithParam<const char*> {
+ protected:
+  KeptWeights() {
+    write(name_ == "qwen3_moe" ? "BF16" : "Q4_1");
+    for (std::uint32_t i = 0; i < 60; ++i) prompt_.push_back(static_cast<TokenId>(i * 37 % 250));
+  }
+
+  void write(std::string_view kind) const {
+    tiny::write_gguf(path_, name_ == "gpt_oss" ? tiny::small_gpt_oss() : tiny::small_mixture(name_), kind);
+  }
+
+  // In chunks, so that experts are wanted again; `counts` of the whole.
+  std::vector<float> logits(const WeightsOptions& weights, ExpertCounts* counts = nullptr, std::vector<std::string>* notes = nullptr) {
+    tiny::Rig rig(path_, {.activations = ActivationMode::int16, .kv = KvDtype::bf16, .weights = weights});
+    rig.give_blocks(Slot{0}, tiny::blocks_for(60, 16, 1));
+    std::vector<float> all = rig.run(std::span(prompt_).first(25), {{Slot{0}, 0, 25}});
+    for (std::uint32_t i = 25; i < 60; i += 7) {
+      const auto more = rig.run(std::span(prompt_).subspan(i, std::min(7U, 60 - i)), {{Slot{0}, i, std::min(7U, 60 - i)}});
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    if (counts != nullptr) *counts = rig.model().expert_counts();
+    if (notes != nullptr) *notes = rig.model().info().notes;
+    return all;
+  }
+  std::vector<std::filesystem::path> kept() const {
+    std::vector<std::filesystem::path> files;
+    for (const auto& file : std::filesystem::directory_iterator(cache_)) files.push_back(file.path());
+    return files;
+  }
+
+  std::string name_ = GetParam();
+  tiny::TempFolder folder_;
+  std::string path_ = folder_.file("model.gguf"), cache_ = folder_.file("weights");
+  std::vector<TokenId> prompt_;
+};
+
+TEST_P(KeptWeights, LogitsHaveTheSameBits) {
+  const auto expected = logits({});
+  EXPECT_EQ(logits({.cache_folder = cache_}), expected) << "packed and written";
+  ASSERT_EQ(kept().size(), 1U);
+  const auto written = std::filesystem::last_write_time(kept()[0]);
+  EXPECT_EQ(logits({.cache_folder = cache_}), expected) << "read";
+  EXPECT_GE(std::filesystem::last_write_time(kept()[0]), written) << "marked as used";
+  for (const std::uint64_t bytes : {1U, 100'000U, 200'000U}) {
+    ExpertCounts counts;
+    EXPECT_EQ(logits({.cache_folder = cache_, .expert_bytes = bytes}, &counts), expected) << bytes;
+    EXPECT_GT(counts.num_read, 14U) << "more often than there are experts";
+    EXPECT_EQ(counts.num_damaged, 0U);
+  }
+  // Packed and streamed in one start.
+  std::filesystem::remove_all(cache_);
+  EXPECT_EQ(logits({.cache_folder = cache_, .expert_bytes = 1}), expected);
+  EXPECT_EQ(kept().size(), 1U);
+}
+
+TEST_P(KeptWeights, DamageIsFoundAndMended) {
+  const auto expected = logits({.cache_folder = cache_});
+  // Every matrix; the table stays.
+  {
+    std::fstream file(kept()[0], std::ios::binary | std::ios::in | std::ios::out);
+    for (std::uint64_t at = 4'096 + 8; at + 100'000 < std::filesystem::file_size(kept()[0]); at += 4'096) {
+      file.seekp(static_cast<std::streamoff>(at));
+      file.write("damaged", 7);
+    }
+  }
+  ExpertCounts counts;
+  std::vector<std::string> notes;
+  EXPECT_EQ(logits({.cache_folder = cache_, .expert_bytes = 1}, &counts, &notes), expected);
+  EXPECT_GT(counts.num_damaged, 0U);
+  EXPECT_TRUE(std::ranges::any_of(notes, [](const std::string& note) { return note.find("damaged matrix") != std::string::npos; }));
+  EXPECT_TRUE(kept().empty()) << "so that it is packed again";
+  EXPECT_EQ(logits({.cache_folder = cache_}), expected);
+  EXPECT_EQ(kept().size(), 1U);
+}
+
+// The same name, other weights.
+TEST_P(KeptWeights, AnotherModelFileIsPackedAnew) {
+  const auto expected = logits({.cache_folder = cache_});
+  write(name_ == "qwen3_moe" ? "F32" : "Q8_0");
+  const auto other = logits({});
+  EXPECT_NE(other, expected);
+  EXPECT_EQ(logits({.cache_folder = cache_}), other);
+  EXPECT_EQ(kept().size(), 2U);
+}
+
+TEST_P(KeptWeights, WithoutRoomServingGoesOnUnlessExpertsAreToComeFromThere) {
+  const auto expected = logits({});
+  std::vector<std::string> notes;
+  EXPECT_EQ(logits({.cache_folder = cache_, .cache_bytes = 1'000}, nullptr, &notes), expected);
+  ASSERT_FALSE(notes.empty());
+  EXPECT_NE(notes.back().find("weights_cache_budget"), std::string::npos) << notes.back();
+  ThreadPool pool(1);
+  const auto refused = load_model(path_, {.pool = &pool, .weights = {.cache_folder = cache_, .cache_bytes = 1'000, .expert_bytes = 1}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().field, "weights_cache_budget");
+}
+
+INSTANTIATE_TEST_SUITE_P(Mixtures, KeptWeights, testing::Values("olmoe", "qwen2_moe", "qwen3_moe", "gpt_oss"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,198 @@
+// Files of packed weights: what was written is read, what was changed is found, and a folder keeps to its budget.
+#include "runtime/model/kept/packed_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/file.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "runtime/kernel/kernel_fixtures.h"
+#include "runtime/model/kept/packed_folder.h"
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_model.h"
+
+namespace quire {
+namespace {
+
+using kernel_test::random_matrix;
+using kernel_test::Rng;
+using kernel_test::weight_cases;
+
+constexpr std::uint64_t kNoBound = std::uint64_t{1} << 40U;
+
+Sha256Digest key_named(std::string_view name) {
+  return Sha256::of(std::as_bytes(std::span(name)));
+}
+
+std::string bytes_of_file(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+bool is_same(const PackedMatrix& a, const PackedMatrix& b) {
+  const bool same_order =
+      (a.input_order == nullptr) == (b.input_order == nullptr) && (a.input_order == nullptr || *a.input_order == *b.input_order);
+  return a.format == b.format && a.rows == b.rows && a.columns == b.columns && a.scale_columns == b.scale_columns && a.table == b.table &&
+         a.scale_bytes == b.scale_bytes && a.has_minimums == b.has_minimums && a.panel_bytes == b.panel_bytes && a.storage == b.storage &&
+         same_order;
+}
+
+std::vector<PackedMatrix> some_matrices() {
+  Rng rng(71);
+  std::vector<PackedMatrix> matrices;
+  for (const auto& kind : weight_cases()) matrices.push_back(random_matrix(rng, kind, 17, 256).packed);
+  std::vector<std::uint32_t> order(256);
+  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = (i * 3 + 5) % 256;
+  matrices.back().input_order = std::make_shared<const std::vector<std::uint32_t>>(order);
+  return matrices;
+}
+
+Result<PackedFile> write_file(const std::string& path, const Sha256Digest& key, const std::vector<PackedMatrix>& matrices) {
+  auto writer = PackedFileWriter::create(path, key, static_cast<std::uint32_t>(matrices.size()), kNoBound);
+  if (!writer) return std::unexpected(writer.error());
+  for (std::size_t i = matrices.size(); i-- > 0;)
+    if (auto written = (*writer)->write(static_cast<std::uint32_t>(i), matrices[i]); !written) return std::unexpected(written.error());
+  return (*writer)->finish();
+}
+
+class PackedFiles : public testing::Test {
+ protected:
+  tiny::TempFolder folder_;
+  std::string path_ = folder_.file("a.packed");
+  Sha256Digest key_ = key_named("a");
+};
+
+TEST_F(PackedFiles, MatricesOfEveryFormatComeBack) {
+  const std::vector<PackedMatrix> matrices = some_matrices();
+  ASSERT_TRUE(write_file(path_, key_, matrices).has_value());
+  const auto file = PackedFile::open(path_, key_);
+  ASSERT_TRUE(file) << file.error().to_string();
+  ASSERT_EQ(file->size(), matrices.size());
+  for (std::uint32_t i = 0; i < file->size(); ++i) {
+    PackedMatrix read;
+    ASSERT_TRUE(file->read(i, read));
+    EXPECT_TRUE(is_same(read, matrices[i])) << i;
+  }
+}
+
+TEST_F(PackedFiles, BelongToAModel) {
+  ASSERT_TRUE(write_file(path_, key_, some_matrices()).has_value());
+  EXPECT_EQ(PackedFile::open(path_, key_named("b")).error().code, ErrorCode::corrupt);
+  EXPECT_EQ(PackedFile::open(folder_.file("b.packed"), key_).error().code, ErrorCode::not_found);
+}
+
+TEST_F(PackedFiles, NoFlippedByteAndNoCutIsRead) {
+  Rng rng(72);
+  const std::vector<PackedMatrix> matrices{random_matrix(rng, weight_cases()[0], 16, 32).packed,
+                                           random_matrix(rng, weight_cases()[2], 16, 64).packed};
+  ASSERT_TRUE(write_file(path_, key_, matrices).has_value());
+  const std::string whole = bytes_of_file(path_);
+  std::size_t num_found = 0, num_padding = 0;
+  const auto look = [&](const std::string& bytes) {
+    tiny::write_file(path_, bytes);
+    const auto file = PackedFile::open(path_, key_);
+    bool found = !file;
+    for (std::uint32_t i = 0; file && i < file->size(); ++i) {
+      PackedMatrix read;
+      const bool sound = file->read(i, read).has_value();
+      ASSERT_TRUE(!sound || is_same(read, matrices[i]));
+      found = found || !sound;
+    }
+    ++(found ? num_found : num_padding);
+  };
+  for (std::size_t at = 0; at < whole.size(); at += at < 128 || at >= whole.size() - 256 ? 1 : 7) {
+    std::string bytes = whole;
+    bytes[at] = static_cast<char>(bytes[at] ^ 0x10);
+    look(bytes);
+  }
+  EXPECT_GT(num_found, 500U);
+  const std::size_t found_before = num_found;
+  for (std::size_t size = 0; size < whole.size(); size += 13) look(whole.substr(0, size));
+  EXPECT_GT(num_found - found_before, whole.size() / 13 - 1) << "each cut is found";
+}
+
+TEST_F(PackedFiles, WhatWasNotFinishedIsNotThere) {
+  {
+    auto writer = PackedFileWriter::create(path_, key_, 2, kNoBound);
+    ASSERT_TRUE(writer);
+    ASSERT_TRUE((*writer)->write(0, some_matrices()[0]));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(std::filesystem::path(path_).parent_path()));
+}
+
+class PackedFolders : public PackedFiles {
+ protected:
+  WeightsOptions options_{.cache_folder = folder_.file("weights"), .cache_bytes = 100'000};
+
+  void keep(const std::string& name, std::uint64_t estimate) {
+    Rng rng(73);
+    auto writer = begin_packed(options_, key_named(name), 1, estimate);
+    ASSERT_TRUE(writer) << writer.error().to_string();
+    ASSERT_TRUE((*writer)->write(0, random_matrix(rng, weight_cases()[0], 16, 512).packed));  // 32 KiB
+    ASSERT_TRUE((*writer)->finish());
+  }
+  bool has(const std::string& name) { return find_packed(options_, key_named(name)).has_value(); }
+  std::uint64_t bytes() {
+    std::uint64_t sum = 0;
+    for (const auto& file : std::filesystem::directory_iterator(options_.cache_folder)) sum += file.file_size();
+    return sum;
+  }
+};
+
+TEST_F(PackedFolders, TheLeastRecentlyUsedGo) {
+  keep("a", 33'000);
+  keep("b", 33'000);
+  EXPECT_TRUE(has("a"));
+  // Used an hour ago, the other now.
+  const auto now = std::filesystem::file_time_type::clock::now();
+  for (const auto& file : std::filesystem::directory_iterator(options_.cache_folder))
+    std::filesystem::last_write_time(file, now - std::chrono::hours(1));
+  EXPECT_TRUE(has("a"));
+  keep("c", 33'000);
+  EXPECT_TRUE(has("a") && has("c") && !has("b"));
+  EXPECT_LE(bytes(), options_.cache_bytes);
+}
+
+TEST_F(PackedFolders, NeverGrowBeyondTheirBudget) {
+  EXPECT_EQ(begin_packed(options_, key_, 1, 100'001).error().field, "weights_cache_budget");
+  // An estimate that was too low.
+  options_.cache_bytes = 30'000;
+  Rng rng(74);
+  auto writer = begin_packed(options_, key_, 1, 1'000);
+  ASSERT_TRUE(writer);
+  EXPECT_EQ((*writer)->write(0, random_matrix(rng, weight_cases()[0], 16, 512).packed).error().code, ErrorCode::too_large);
+  writer->reset();
+  EXPECT_EQ(bytes(), 0U);
+}
+
+TEST_F(PackedFolders, WhatAKilledProcessLeftGoesAndWhatAnotherWritesStays) {
+  std::filesystem::create_directories(options_.cache_folder);
+  tiny::write_file(options_.cache_folder + "/x.packed.1.tmp", "left");
+  tiny::write_file(options_.cache_folder + "/y.packed.2.tmp", "written");
+  const int other = ::open((options_.cache_folder + "/y.packed.2.tmp").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(::flock(other, LOCK_EX), 0);
+  keep("a", 33'000);
+  ::close(other);
+  EXPECT_FALSE(std::filesystem::exists(options_.cache_folder + "/x.packed.1.tmp"));
+  EXPECT_TRUE(std::filesystem::exists(options_.cache_folder + "/y.packed.2.tmp"));
+}
+
+TEST_F(PackedFolders, DamagedFilesAreRemoved) {
+  keep("a", 33'000);
+  for (const auto& file : std::filesystem::directory_iterator(options_.cache_folder)) std::filesystem::resize_file(file, 5'000);
+  EXPECT_EQ(find_packed(options_, key_named("a")).error().code, ErrorCode::corrupt);
+  EXPECT_EQ(bytes(), 0U);
+}
+
+TEST_F(PackedFolders, AFolderThatCannotBeIsNamed) {
+  tiny::write_file(options_.cache_folder, "a file");
+  EXPECT_EQ(begin_packed(options_, key_, 1, 1'000).error().field, "weights_cache");
+}
+
+}  // namespace
+}  // namespace quire
