@@ -273,6 +273,7 @@ struct EngineStats {
   std::optional<HistogramSnapshot> common_prefix_blocks{};
   std::optional<SpeculationStats> speculation{};
   std::optional<AdapterStats> adapters{};
+  ExpertReads expert_reads{};
   std::vector<std::string> running_adapters{}, waiting_adapters{};  // that requests name which run, or have not been admitted yet
   bool is_admission_stopped = false;                                // PressureOptions::pressure_high
   std::uint64_t num_admission_stops = 0;

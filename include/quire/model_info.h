@@ -71,6 +71,14 @@ struct SpeechInfo {
   std::optional<bool> is_multilingual{};
 };
 
+// Experts of a mixture that come from a file when a pass wants them (WeightsOptions::expert_bytes), since the start.
+struct ExpertReads {
+  std::uint64_t num_used = 0;  // by passes, each expert once in a layer
+  std::uint64_t num_read = 0;  // of these were not in memory
+  std::uint64_t bytes_read = 0;
+  std::uint64_t num_damaged = 0;  // matrices whose bytes were others than were written, or gone: packed again from the model
+};
+
 struct ModelInfo {
   std::string name;
   std::string architecture;  // "llama", "qwen2", "qwen3", ...

@@ -24,7 +24,7 @@ __all__ = ["Engine", "EngineConfig", "Generation", "Output", "SamplingParams"]
 
 Prompt = Union[str, Sequence[int], Sequence[Mapping[str, str]]]
 
-_SIZES = ("kv_cache_memory", "kv_swap", "kv_swap_disk_budget", "kv_dram", "kv_disk_budget", "kv_remote_budget", "trace_file_bytes",
+_SIZES = ("kv_cache_memory", "kv_swap", "kv_swap_disk_budget", "weights_cache_budget", "expert_memory", "kv_dram", "kv_disk_budget", "kv_remote_budget", "trace_file_bytes",
           "journal_max_bytes", "journal_memory")  # fmt: skip
 _UNITS = {"": 1, "B": 1, "K": 2**10, "KiB": 2**10, "M": 2**20, "MiB": 2**20, "G": 2**30, "GiB": 2**30, "T": 2**40, "TiB": 2**40}
 _UNITS |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}

@@ -115,6 +115,24 @@ void add_pressure_flags(CLI::App& app, EngineOptions& options) {
       ->capture_default_str();
 }
 
+void add_weights_flags(CLI::App& app, WeightsOptions& weights) {
+  CLI::Option* const folder =
+      app.add_option(
+             "--weights-cache", weights.cache_folder,
+             "Keep the weights as they are in memory in this folder, a file for each model: the next start reads them instead of packing "
+             "the model again. Whoever can write to it can change what is served (default: not kept)")
+          ->type_name("DIR");
+  app.add_option("--weights-cache-budget", weights.cache_bytes,
+                 "Most that its files take; those that were not used for longest go (default 64GiB)")
+      ->transform(bytes_flag())
+      ->needs(folder);
+  app.add_option("--expert-memory", weights.expert_bytes,
+                 "Memory for a mixture's experts: those that are used most stay, the others are read from --weights-cache when they are "
+                 "wanted (default: all of them, or what half of the memory holds where they do not fit)")
+      ->transform(bytes_flag())
+      ->needs(folder);
+}
+
 }  // namespace
 
 void add_continuum_flags(CLI::App& app, ContinuumOptions& continuum) {
@@ -191,6 +209,7 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
   add_continuum_flags(app, options.continuum);
   add_pressure_flags(app, options);
   add_speculation_flags(app, options.speculation);
+  add_weights_flags(app, options.weights);
   // vLLM's command lines may have it. Not in --help: there is nothing to be had.
   app.add_flag_callback("--enable-prompt-embeds",
                         [] {

@@ -4,10 +4,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <string_view>
+#include <utility>
 
 #include "cli/choice_flag.h"
 #include "cli/command.h"
@@ -50,44 +54,54 @@ void print_kv_disk(const KvTierStats& tier, const std::string& folder) {
   fmt::print("\n");
 }
 
+// Options whose flags have their names.
+constexpr std::array<std::string_view, 33> kNamedAsFlags{"kv_dram",
+                                                         "kv_disk",
+                                                         "kv_disk_budget",
+                                                         "kv_remote",
+                                                         "kv_remote_key",
+                                                         "kv_remote_ca",
+                                                         "kv_remote_budget",
+                                                         "kv_remote_ttl",
+                                                         "kv_role",
+                                                         "kv_host",
+                                                         "kv_port",
+                                                         "kv_key",
+                                                         "kv_lease",
+                                                         "kv_peers",
+                                                         "kv_share",
+                                                         "kv_disk_policy",
+                                                         "kv_dram_policy",
+                                                         "journal",
+                                                         "journal_max_bytes",
+                                                         "journal_memory",
+                                                         "journal_save",
+                                                         "kv_connector",
+                                                         "kv_connector_library",
+                                                         "kv_cache_metrics_sample",
+                                                         "max_loras",
+                                                         "max_lora_rank",
+                                                         "max_cpu_loras",
+                                                         "kv_swap",
+                                                         "kv_swap_disk",
+                                                         "kv_swap_disk_budget",
+                                                         "weights_cache",
+                                                         "weights_cache_budget",
+                                                         "expert_memory"};
+
 // The engine names its options, and these are given as flags.
 Error as_flag(Error error) {
-  if (error.field == "kv_dram") error.field = "--kv-dram";
-  if (error.field == "kv_disk") error.field = "--kv-disk";
-  if (error.field == "kv_disk_budget") error.field = "--kv-disk-budget";
-  if (error.field == "kv_remote") error.field = "--kv-remote";
-  if (error.field == "kv_remote_key") error.field = "--kv-remote-key";
-  if (error.field == "kv_remote_ca") error.field = "--kv-remote-ca";
-  if (error.field == "kv_remote_budget") error.field = "--kv-remote-budget";
-  if (error.field == "kv_remote_ttl") error.field = "--kv-remote-ttl";
-  if (error.field == "kv_role") error.field = "--kv-role";
-  if (error.field == "kv_host") error.field = "--kv-host";
-  if (error.field == "kv_port") error.field = "--kv-port";
-  if (error.field == "kv_key") error.field = "--kv-key";
-  if (error.field == "kv_lease") error.field = "--kv-lease";
-  if (error.field == "kv_peers") error.field = "--kv-peers";
-  if (error.field == "kv_share") error.field = "--kv-share";
-  if (error.field == "kv_disk_policy") error.field = "--kv-disk-policy";
-  if (error.field == "kv_dram_policy") error.field = "--kv-dram-policy";
-  if (error.field == "store_threshold") error.field = "--kv-store-threshold";
-  if (error.field == "max_tracked_keys") error.field = "--kv-max-tracker-size";
-  if (error.field == "journal") error.field = "--journal";
-  if (error.field == "journal_max_bytes") error.field = "--journal-max-bytes";
-  if (error.field == "journal_memory") error.field = "--journal-memory";
-  if (error.field == "journal_save") error.field = "--journal-save";
-  if (error.field == "kv_connector") error.field = "--kv-connector";
-  if (error.field == "kv_connector_library") error.field = "--kv-connector-library";
-  if (error.field == "kv_cache_metrics_sample") error.field = "--kv-cache-metrics-sample";
-  if (error.field == "max_loras") error.field = "--max-loras";
-  if (error.field == "max_lora_rank") error.field = "--max-lora-rank";
-  if (error.field == "max_cpu_loras") error.field = "--max-cpu-loras";
+  if (std::ranges::find(kNamedAsFlags, error.field) != kNamedAsFlags.end()) {
+    std::ranges::replace(error.field, '_', '-');
+    error.field.insert(0, "--");
+  }
+  for (const auto& [field, flag] : {std::pair("store_threshold", "--kv-store-threshold"),
+                                    {"max_tracked_keys", "--kv-max-tracker-size"},
+                                    {"pressure.admission_watermark", "--kv-watermark"},
+                                    {"pressure.pressure_high", "--kv-pressure-high"},
+                                    {"pressure.pressure_preempts", "--kv-pressure-preempt"}})
+    if (error.field == field) error.field = flag;
   if (error.field.starts_with("lora_modules")) error.field.replace(0, std::string_view("lora_modules").size(), "--lora-modules");
-  if (error.field == "kv_swap") error.field = "--kv-swap";
-  if (error.field == "kv_swap_disk") error.field = "--kv-swap-disk";
-  if (error.field == "kv_swap_disk_budget") error.field = "--kv-swap-disk-budget";
-  if (error.field == "pressure.admission_watermark") error.field = "--kv-watermark";
-  if (error.field == "pressure.pressure_high") error.field = "--kv-pressure-high";
-  if (error.field == "pressure.pressure_preempts") error.field = "--kv-pressure-preempt";
   for (const auto& [field, flag] :
        {std::pair("generation_config", "--generation-config"), std::pair("override_generation_config", "--override-generation-config")})
     if (error.field == field || error.field.starts_with(std::string(field) + "."))
@@ -109,6 +123,12 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
   const std::string url = fmt::format("http://{}:{}", options.host, server.port());
   fmt::print("quire serves {} on {} (ready after {:.2f} s)\n", server.model_name(), url, seconds);
   print_kv_cache(engine);
+  if (const std::uint64_t bytes = engine.options().weights.expert_bytes; bytes > 0)
+    fmt::print("Experts: {} of {} in memory (--expert-memory), the others are read from {} when they are wanted\n",
+               format_bytes(std::min(bytes, engine.model().expert_bytes)), format_bytes(engine.model().expert_bytes),
+               engine.options().weights.cache_folder);
+  for (const std::string& note : engine.model().notes)
+    if (note.starts_with("packed weights: ")) fmt::print("{}\n", note);
   if (const auto swap = engine.stats().kv_swap)
     fmt::print("KV swap: {} places of {} for preempted requests (--kv-swap)\n", swap->num_places, format_bytes(swap->place_bytes));
   for (const KvTierStats& tier : engine.stats().kv_tiers)

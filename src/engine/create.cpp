@@ -214,7 +214,8 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
                            .num_cache_groups = num_groups,
                            .max_lora_rank = resolved->adapters.is_on() ? resolved->adapters.max_lora_rank : 0,
                            .pool = pool.get(),
-                           .progress = progress});
+                           .progress = progress,
+                           .weights = resolved->weights});
   if (!model) return std::unexpected(model.error());
   const ModelInfo info = (*model)->info();
   auto encoder_inputs = info.has_encoder() ? std::make_shared<LiveEncoderInputs>() : nullptr;

@@ -109,16 +109,40 @@ std::string default_served_name(const std::string& path, const ModelInfo& model)
   return name.empty() ? model.name : name;
 }
 
+// What the weights take: of experts that are read when they are wanted, those that are in memory.
+std::uint64_t resident_bytes(const WeightsOptions& weights, const ModelInfo& model) {
+  if (weights.expert_bytes == 0) return model.weight_bytes;
+  return model.weight_bytes - model.expert_bytes + std::min(weights.expert_bytes, model.expert_bytes);
+}
+
+// Where all of the experts are beyond what there is, half of what there is beside the other weights holds some: the KV cache and the file's
+// own pages in the system's cache share the rest.
+Result<void> resolve_weights(WeightsOptions& weights, const ModelInfo& model, const Machine& machine) {
+  if (weights.expert_bytes > 0 && weights.cache_folder.empty())
+    return fail(ErrorCode::invalid_argument, "expert_memory", "is given, and there is no folder to read experts from",
+                "add --weights-cache DIR");
+  if (weights.expert_bytes > 0 && model.num_experts == 0)
+    return fail(ErrorCode::invalid_argument, "expert_memory", fmt::format("is given, and {} has no experts", model.name), "leave it out");
+  if (weights.cache_bytes == 0) return fail(ErrorCode::invalid_argument, "weights_cache_budget", "is 0", "leave --weights-cache out");
+  if (weights.expert_bytes > 0 || weights.cache_folder.empty() || model.expert_bytes == 0) return {};
+  const std::uint64_t others = model.weight_bytes - model.expert_bytes;
+  if (model.weight_bytes > machine.available_bytes / 10 * 8 && machine.available_bytes > others)
+    weights.expert_bytes = std::max<std::uint64_t>((machine.available_bytes - others) / 2, 1);
+  return {};
+}
+
 // What is left beside the weights, but for a fifth: workspaces, tokenizer, clients and the page cache live there too.
-Result<void> resolve_kv_cache_bytes(CacheOptions& cache, std::uint64_t swap_bytes, const ModelInfo& model, const Machine& machine) {
+Result<void> resolve_kv_cache_bytes(CacheOptions& cache, std::uint64_t swap_bytes, std::uint64_t weight_bytes, const ModelInfo& model,
+                                    const Machine& machine) {
   if (cache.num_blocks != 0 || cache.kv_cache_bytes != 0) return {};
-  if (machine.available_bytes <= model.weight_bytes + swap_bytes) {
+  if (machine.available_bytes <= weight_bytes + swap_bytes) {
     return fail(ErrorCode::invalid_argument, "kv_cache_bytes",
                 fmt::format("auto finds {} bytes of memory, and the weights and --kv-swap take {}", machine.available_bytes,
-                            model.weight_bytes + swap_bytes),
-                "give the process more memory or serve a smaller model");
+                            weight_bytes + swap_bytes),
+                model.num_experts > 0 ? "give the process more memory, or a folder from which experts are read: --weights-cache DIR"
+                                      : "give the process more memory or serve a smaller model");
   }
-  cache.kv_cache_bytes = (machine.available_bytes - model.weight_bytes - swap_bytes) / 5 * 4;
+  cache.kv_cache_bytes = (machine.available_bytes - weight_bytes - swap_bytes) / 5 * 4;
   return {};
 }
 
@@ -176,7 +200,9 @@ Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& mo
   PressureOptions& pressure = options.pressure;
   if (pressure.pressure_high > 0.0 && pressure.pressure_low == 0.0) pressure.pressure_low = std::min(kPressureLow, pressure.pressure_high);
   if (options.served_model_name.empty()) options.served_model_name = default_served_name(options.model, model);
-  if (auto resolved = resolve_kv_cache_bytes(options.cache, options.kv_swap.bytes, model, machine); !resolved)
+  if (auto resolved = resolve_weights(options.weights, model, machine); !resolved) return std::unexpected(resolved.error());
+  const std::uint64_t weight_bytes = resident_bytes(options.weights, model);
+  if (auto resolved = resolve_kv_cache_bytes(options.cache, options.kv_swap.bytes, weight_bytes, model, machine); !resolved)
     return std::unexpected(resolved.error());
   if (auto resolved = resolve_kv_cache(options, model); !resolved) return std::unexpected(resolved.error());
   if (auto valid = core_config(options, model).validate(); !valid) return std::unexpected(valid.error());

@@ -75,9 +75,9 @@ TEST(TierFlags, DefaultsAreWhatHelpSays) {
 }
 
 TEST(TierFlags, WhatNeedsAnotherFlagSaysSo) {
-  for (const char* flags :
-       {"--kv-dram-policy lru", "--kv-disk-budget 1GiB", "--kv-disk-policy lru", "--kv-disk-bandwidth 1MiB", "--kv-disk-write-through",
-        "--kv-connector-longest", "--kv-pressure-low 0.5", "--kv-pressure-preempt", "--kv-swap-disk-budget 1MiB"})
+  for (const char* flags : {"--kv-dram-policy lru", "--kv-disk-budget 1GiB", "--kv-disk-policy lru", "--kv-disk-bandwidth 1MiB",
+                            "--kv-disk-write-through", "--kv-connector-longest", "--kv-pressure-low 0.5", "--kv-pressure-preempt",
+                            "--kv-swap-disk-budget 1MiB", "--weights-cache-budget 1GiB", "--expert-memory 1GiB"})
     EXPECT_THROW(parsed_tiers(flags), CLI::RequiresError) << flags;
 }
 
@@ -90,6 +90,13 @@ TEST(TierFlags, PressureAndSwap) {
   EXPECT_EQ(options.kv_swap.bytes, 1ULL << 20);
   EXPECT_EQ(options.kv_swap.folder, "/tmp/swap");
   EXPECT_EQ(options.kv_swap.folder_bytes, 2ULL << 20);
+}
+
+TEST(TierFlags, WeightsThatAreKept) {
+  const auto [options, tiers] = parsed_tiers("--weights-cache /tmp/weights --weights-cache-budget 3GiB --expert-memory 2MiB");
+  EXPECT_EQ(options.weights.cache_folder, "/tmp/weights");
+  EXPECT_EQ(options.weights.cache_bytes, 3ULL << 30);
+  EXPECT_EQ(options.weights.expert_bytes, 2ULL << 20);
 }
 
 TEST(TierFlags, ConnectorsByNameAndTheirLibraries) {

@@ -139,6 +139,35 @@ TEST(ResolveOptions, AutoTakesFourFifthsOfWhatIsLeftBesideTheWeights) {
   EXPECT_FALSE(none.error().remedy.empty());
 }
 
+ModelInfo small_mixture() {
+  ModelInfo model = small_model();
+  model.num_experts = 8;
+  model.weight_bytes = 1'000'000;
+  model.expert_bytes = 900'000;
+  return model;
+}
+
+TEST(ResolveOptions, ExpertsThatDoNotFitAreReadFromTheFolder) {
+  EngineOptions options;
+  options.cache.kv_cache_bytes = 0;
+  const auto refused = resolve_options(options, small_mixture(), {1, 500'000});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().remedy.find("--weights-cache"), std::string::npos) << refused.error().remedy;
+  options.weights.cache_folder = "/weights";
+  const auto some = resolve_options(options, small_mixture(), {1, 500'000});
+  ASSERT_TRUE(some.has_value()) << some.error().to_string();
+  EXPECT_EQ(some->weights.expert_bytes, 200'000U) << "half of what is beside the others";
+  EXPECT_EQ(some->cache.kv_cache_bytes, 160'000U);
+  const auto all = resolve_options(options, small_mixture(), {1, 10'000'000});
+  ASSERT_TRUE(all.has_value());
+  EXPECT_EQ(all->weights.expert_bytes, 0U) << "all are in memory";
+  options.weights.expert_bytes = 300'000;
+  const auto given = resolve_options(options, small_mixture(), {1, 900'000});
+  ASSERT_TRUE(given.has_value());
+  EXPECT_EQ(given->weights.expert_bytes, 300'000U);
+  EXPECT_EQ(given->cache.kv_cache_bytes, 400'000U);
+}
+
 TEST(ResolveOptions, EachBadOptionIsNamed) {
   struct Case {
     const char* option;
@@ -161,6 +190,9 @@ TEST(ResolveOptions, EachBadOptionIsNamed) {
          o.cache.num_blocks = 3;
          o.scheduler.max_model_len = 33;
        }},
+      {"expert_memory", [](EngineOptions& o) { o.weights.expert_bytes = 1; }},
+      {"expert_memory", [](EngineOptions& o) { o.weights = {.cache_folder = "/weights", .expert_bytes = 1}; }},
+      {"weights_cache_budget", [](EngineOptions& o) { o.weights = {.cache_folder = "/weights", .cache_bytes = 0}; }},
       {"num_threads", [](EngineOptions& o) { o.num_threads = 100000; }},
       {"max_num_batched_tokens",
        [](EngineOptions& o) {

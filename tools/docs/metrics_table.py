@@ -15,6 +15,7 @@ LABELS = {"vllm:request_success_total": "finished_reason", "vllm:spec_decode_num
 # Where a metric is only there on some servers.
 ONLY = {"quire:kv_swap_": "--kv-swap", "vllm:spec_decode_": "--num-speculative-tokens", "vllm:kv_block_": "--kv-cache-metrics",
         "quire:common_prefix_blocks": "--count-common-prefix", "quire:lora": "--enable-lora", "vllm:lora_": "--enable-lora",
+        "quire:expert": "--expert-memory",
         "quire:kv_tier_": "--kv-disk, --kv-dram, --kv-peers, --kv-share, --kv-remote, --kv-role, --kv-connector"}
 
 

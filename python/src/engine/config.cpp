@@ -134,6 +134,13 @@ void bind_pressure(Class& c) {
   choice(
       c, "kv_swap_choice", [](EngineConfig& o) -> auto& { return o.engine.kv_swap.choice; }, std::array{"off", "always", "measured"},
       "Who is swapped.");
+  option(
+      c, "weights_cache", [](EngineConfig& o) -> auto& { return o.engine.weights.cache_folder; },
+      "A folder that keeps packed weights between starts.");
+  option(c, "weights_cache_budget", [](EngineConfig& o) -> auto& { return o.engine.weights.cache_bytes; }, "Bytes.");
+  option(
+      c, "expert_memory", [](EngineConfig& o) -> auto& { return o.engine.weights.expert_bytes; },
+      "Bytes for the experts of a mixture; the others are read from weights_cache when they are wanted.");
   option(c, "kv_swap_disk", [](EngineConfig& o) -> auto& { return o.engine.kv_swap.folder; }, "A folder for the same.");
   option(c, "kv_swap_disk_budget", [](EngineConfig& o) -> auto& { return o.engine.kv_swap.folder_bytes; }, "Bytes.");
 }

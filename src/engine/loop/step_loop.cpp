@@ -245,6 +245,7 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   if (outcome.stats != nullptr) live_.counts().evictions(outcome.stats->evictions);
   take_drafts(outcome, result);
   count_transfers(result.transfers);
+  live_.counts().stats().expert_reads = result.expert_reads;
   take_admissions(outcome, step.planned_s);
   take_updates(outcome, result, ran_s);
   for (const RequestId id : outcome.retired) Searches::is_beam(id) ? searches_.retired(id) : live_.forget(id);

@@ -32,7 +32,7 @@ class Decoder {
   [[nodiscard]] const Workspace& workspace() const { return pass_.workspace; }
   [[nodiscard]] const DecoderWeights& weights() const { return weights_; }
   [[nodiscard]] const Kernels& kernels() const { return pass_.kernels; }
-  [[nodiscard]] ExpertCounts expert_counts() const { return experts_ == nullptr ? ExpertCounts{} : experts_->counts(); }
+  [[nodiscard]] ExpertReads expert_reads() const { return experts_ == nullptr ? ExpertReads{} : experts_->counts(); }
 
  private:
   void check(const BatchInput& input, const KvCache& cache, const PassOutput& output) const;

@@ -44,8 +44,8 @@ VisionEncoder* Model::vision() {
   return state_->vision.get();
 }
 
-ExpertCounts Model::expert_counts() const {
-  return state_->decoder.expert_counts();
+ExpertReads Model::expert_reads() const {
+  return state_->decoder.expert_reads();
 }
 
 void Model::forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks) {

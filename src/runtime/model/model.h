@@ -52,7 +52,7 @@ class Model {
   // What makes embeddings of pictures; null: the model reads text alone. It works on the pool, as a pass does, and so between two of them.
   [[nodiscard]] VisionEncoder* vision();
   // Where experts are read when they are wanted; else zeros. Any thread.
-  [[nodiscard]] ExpertCounts expert_counts() const;
+  [[nodiscard]] ExpertReads expert_reads() const;
 
   // Writes keys and values of every row to `cache`, and to `output` what it has room for. A row sees the earlier positions of its slot,
   // which earlier passes or this one have written. A row's output depends on its own history alone: the same bits whatever else is in the

@@ -21,6 +21,7 @@ struct StepResults {
   std::uint32_t experts_per_token = 0;
   std::vector<RequestResult> requests;
   CollectedTransfers transfers;
+  ExpertReads expert_reads;
   StepTimings timings;
 
   // Makes `requests` of those above.

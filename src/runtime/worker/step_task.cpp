@@ -66,6 +66,7 @@ WorkerResult StepTask::finish() {
   return {.step = {.step = std::exchange(plan_, nullptr)->step, .completions = current_->transfers.completions},
           .requests = current_->requests,
           .transfers = current_->transfers.totals,
+          .expert_reads = current_->expert_reads,
           .timings = current_->timings};
 }
 

@@ -112,6 +112,7 @@ void Worker::sample(const StepPlan& /*plan*/, std::span<const TokenMask> masks, 
   gather_experts(results);
   results.give_out(batch_);
   transfers_.collect(results.transfers);
+  results.expert_reads = model_->expert_reads();
 }
 
 std::uint32_t Worker::experts_per_token() const {

@@ -58,6 +58,7 @@ struct WorkerResult {
   StepResult step;                               // for the core, but for its `sampled`, which the engine makes from `requests`
   std::span<const RequestResult> requests = {};  // in the plan's order; of whom there is nothing to say is not there
   TransferTotals transfers = {};
+  ExpertReads expert_reads = {};
   StepTimings timings = {};
 };
 

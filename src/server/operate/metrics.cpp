@@ -137,6 +137,14 @@ void write_adapters(Writer& out, const AdapterStats& adapters, const EngineStats
   out.counter("quire:lora_load_failures_total", "Times that an adapter's files could not be read.", adapters.num_failed_loads);
 }
 
+void write_expert_reads(Writer& out, const ExpertReads& experts) {
+  out.counter("quire:experts_used_total", "Experts that passes went through, each once in a layer.", experts.num_used);
+  out.counter("quire:experts_read_total", "Of these, experts that were not in memory (--expert-memory).", experts.num_read);
+  out.counter("quire:expert_bytes_read_total", "Bytes of these experts.", experts.bytes_read);
+  out.counter("quire:expert_matrices_damaged_total",
+              "Matrices whose bytes in --weights-cache were not those that were written: packed again.", experts.num_damaged);
+}
+
 template <class Cause, class Values>
 void write_by_cause(Writer& out, const char* name, const char* help, const Values& values) {
   out.header(name, "counter", help);
@@ -192,6 +200,7 @@ void write_engine(Writer& out, const EngineStats& engine) {
               engine.num_pressure_preemptions);
   if (engine.speculation) write_speculation(out, *engine.speculation);
   if (engine.adapters) write_adapters(out, *engine.adapters, engine);
+  if (engine.expert_reads.num_used > 0) write_expert_reads(out, engine.expert_reads);
   if (engine.kv_swap) write_swap(out, *engine.kv_swap);
   if (engine.kv_residency) write_residency(out, *engine.kv_residency);
   if (engine.common_prefix_blocks)

@@ -86,7 +86,7 @@ TEST_F(StoredExperts, WhatIsHeldIsThereAndMemoryIsBounded) {
       }
     }
     if (bytes > 1) EXPECT_LE(largest, bytes);
-    const ExpertCounts counts = store.counts();
+    const ExpertReads counts = store.counts();
     EXPECT_GT(counts.num_used, 400U);
     if (bytes == 1) EXPECT_GT(counts.num_read, counts.num_used / 2) << "one at a time";
     if (bytes > 1'000'000) EXPECT_LE(counts.num_read, std::uint64_t{kLayers} * kExperts) << "each once";
@@ -109,7 +109,7 @@ TEST_F(StoredExperts, ThoseThatAreUsedMostStay) {
   }
   for (std::uint32_t layer = 0; layer < kLayers; ++layer) EXPECT_TRUE(store.is_resident(layer, 0) && store.is_resident(layer, 1)) << layer;
   // Those that are rare are read again now and then, and nothing else is.
-  const ExpertCounts counts = store.counts();
+  const ExpertReads counts = store.counts();
   EXPECT_LT(counts.num_read, counts.num_used / 3);
   EXPECT_GT(counts.num_read, 100U);
 }
@@ -139,7 +139,7 @@ class KeptWeights : public testing::TestWithParam<const char*> {
   }
 
   // In chunks, so that experts are wanted again; `counts` of the whole.
-  std::vector<float> logits(const WeightsOptions& weights, ExpertCounts* counts = nullptr, std::vector<std::string>* notes = nullptr) {
+  std::vector<float> logits(const WeightsOptions& weights, ExpertReads* counts = nullptr, std::vector<std::string>* notes = nullptr) {
     tiny::Rig rig(path_, {.activations = ActivationMode::int16, .kv = KvDtype::bf16, .weights = weights});
     rig.give_blocks(Slot{0}, tiny::blocks_for(60, 16, 1));
     std::vector<float> all = rig.run(std::span(prompt_).first(25), {{Slot{0}, 0, 25}});
@@ -147,7 +147,7 @@ class KeptWeights : public testing::TestWithParam<const char*> {
       const auto more = rig.run(std::span(prompt_).subspan(i, std::min(7U, 60 - i)), {{Slot{0}, i, std::min(7U, 60 - i)}});
       all.insert(all.end(), more.begin(), more.end());
     }
-    if (counts != nullptr) *counts = rig.model().expert_counts();
+    if (counts != nullptr) *counts = rig.model().expert_reads();
     if (notes != nullptr) *notes = rig.model().info().notes;
     return all;
   }
@@ -171,7 +171,7 @@ TEST_P(KeptWeights, LogitsHaveTheSameBits) {
   EXPECT_EQ(logits({.cache_folder = cache_}), expected) << "read";
   EXPECT_GE(std::filesystem::last_write_time(kept()[0]), written) << "marked as used";
   for (const std::uint64_t bytes : {1U, 100'000U, 200'000U}) {
-    ExpertCounts counts;
+    ExpertReads counts;
     EXPECT_EQ(logits({.cache_folder = cache_, .expert_bytes = bytes}, &counts), expected) << bytes;
     EXPECT_GT(counts.num_read, 14U) << "more often than there are experts";
     EXPECT_EQ(counts.num_damaged, 0U);
@@ -192,7 +192,7 @@ TEST_P(KeptWeights, DamageIsFoundAndMended) {
       file.write("damaged", 7);
     }
   }
-  ExpertCounts counts;
+  ExpertReads counts;
   std::vector<std::string> notes;
   EXPECT_EQ(logits({.cache_folder = cache_, .expert_bytes = 1}, &counts, &notes), expected);
   EXPECT_GT(counts.num_damaged, 0U);

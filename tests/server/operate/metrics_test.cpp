@@ -66,6 +66,18 @@ TEST(Metrics, TellOfAdaptersWhereTheyAreServed) {
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 
+TEST(Metrics, TellOfExpertsThatAreRead) {
+  EngineStats engine;
+  EXPECT_EQ(metrics_text(engine, {}, "m").find("expert"), std::string::npos);
+  engine.expert_reads = {.num_used = 9, .num_read = 4, .bytes_read = 4096, .num_damaged = 1};
+  const std::string text = metrics_text(engine, {}, "m");
+  for (const char* line :
+       {"quire:experts_used_total{engine=\"0\",model_name=\"m\"} 9\n", "quire:experts_read_total{engine=\"0\",model_name=\"m\"} 4\n",
+        "quire:expert_bytes_read_total{engine=\"0\",model_name=\"m\"} 4096\n",
+        "quire:expert_matrices_damaged_total{engine=\"0\",model_name=\"m\"} 1\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+}
+
 TEST(Metrics, TellOfPressureAndOfWhatIsSwapped) {
   EngineStats engine;
   engine.num_blocks = 10;

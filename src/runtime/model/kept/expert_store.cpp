@@ -34,7 +34,7 @@ ExpertStore::ExpertStore(PackedFile file, std::vector<std::vector<StoredExpert>>
   spare_.reserve(count * StoredExpert::kParts);
 }
 
-ExpertCounts ExpertStore::counts() const {
+ExpertReads ExpertStore::counts() const {
   return {.num_used = num_used_, .num_read = num_read_, .bytes_read = bytes_read_, .num_damaged = num_damaged_};
 }
 

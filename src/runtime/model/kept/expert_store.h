@@ -14,6 +14,7 @@
 
 #include "base/thread_pool.h"
 #include "quire/error.h"
+#include "quire/model_info.h"
 #include "runtime/kernel/pack.h"
 #include "runtime/model/kept/packed_file.h"
 
@@ -29,13 +30,6 @@ struct StoredExpert {
 // Packs a matrix of the file's once more, from the model that it was packed from.
 using PackAgain = std::function<Result<void>(std::uint32_t number, PackedMatrix& matrix)>;
 
-struct ExpertCounts {
-  std::uint64_t num_used = 0;  // by passes, each expert once
-  std::uint64_t num_read = 0;  // of these were not there
-  std::uint64_t bytes_read = 0;
-  std::uint64_t num_damaged = 0;  // matrices that the file did not give, and that were packed again
-};
-
 // Used by one thread, that of the pass; counts() by any.
 class ExpertStore {
  public:
@@ -49,7 +43,7 @@ class ExpertStore {
 
   [[nodiscard]] std::uint64_t resident_bytes() const { return resident_bytes_; }
   [[nodiscard]] bool is_resident(std::uint32_t layer, std::uint32_t expert) const { return experts_[layer][expert].is_resident; }
-  [[nodiscard]] ExpertCounts counts() const;
+  [[nodiscard]] ExpertReads counts() const;
 
  private:
   struct Expert {
