@@ -68,7 +68,7 @@ def flags_in(repo, *patterns):
 class Tree:
     def __init__(self, repo):
         self.repo = repo
-        self.flags = {"quire": flags_in(repo, "src/cli/*.cpp") | {"--help", "--version"}}
+        self.flags = {"quire": flags_in(repo, "src/cli/**/*.cpp") | {"--help", "--version"}}
         self.flags["./dev"] = self.flags["quire"] | flags_in(repo, "dev", "tools/dev/*.sh", "bench/*.py", "bench/*.cpp", "tools/*/*.py")
         self.files = listed_files(repo)
         self.folders = {parent.as_posix() for path in self.files for parent in pathlib.PurePosixPath(path).parents}

@@ -8,9 +8,10 @@
 #include <unordered_map>
 
 #include "cli/command.h"
-#include "cli/engine_flags.h"
-#include "cli/journal_flags.h"
+#include "cli/flags/engine_flags.h"
+#include "cli/flags/journal_flags.h"
 #include "cli/output_queue.h"
+#include "cli/start_engine.h"
 #include "quire/engine.h"
 
 namespace quire {
@@ -101,7 +102,7 @@ class Round {
 
 Result<int> bench(const BenchFlags& flags) {
   OutputQueue queue;  // outlives the engine: where a submission fails, others are still delivered
-  auto engine = start_engine(flags.engine);
+  auto engine = start_engine(EngineBuilder(flags.engine));
   if (!engine.has_value()) return std::unexpected(engine.error());
   fmt::print("{}: {} tokens in, {} out, {} rounds, medians\n", (*engine)->model().name, flags.prompt_tokens, flags.output_tokens,
              flags.rounds);

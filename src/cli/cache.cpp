@@ -9,7 +9,7 @@
 #include <span>
 
 #include "cli/command.h"
-#include "cli/engine_flags.h"
+#include "cli/flags/engine_flags.h"
 #include "cli/progress_bar.h"
 #include "quire/cache_folder.h"
 

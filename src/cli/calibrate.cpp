@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "cli/command.h"
-#include "cli/engine_flags.h"
+#include "cli/flags/engine_flags.h"
 #include "cli/progress_bar.h"
 #include "quire/simulation.h"
 

@@ -13,7 +13,7 @@
 
 #include "cli/ask_server.h"
 #include "cli/command.h"
-#include "cli/engine_flags.h"
+#include "cli/flags/engine_flags.h"
 
 namespace quire {
 namespace {

@@ -12,7 +12,8 @@
 
 #include "cli/command.h"
 #include "cli/demo_mix.h"
-#include "cli/engine_flags.h"
+#include "cli/flags/engine_flags.h"
+#include "cli/start_engine.h"
 #include "quire/engine.h"
 #include "quire/logger.h"
 #include "quire/server.h"
@@ -92,7 +93,7 @@ class DemoClock {
 
 Result<int> demo(const DemoFlags& flags) {
   const auto logger = std::make_shared<Logger>(LogOptions{.level = LogLevel::warn});
-  auto engine = start_engine(flags.engine, logger, {}, flags.kv_dram);
+  auto engine = start_engine(EngineBuilder(flags.engine).logger(logger).kv_dram(flags.kv_dram));
   if (!engine.has_value()) return std::unexpected(engine.error());
   auto server = Server::create(**engine, flags.server, *logger);
   if (!server.has_value()) return std::unexpected(server.error());

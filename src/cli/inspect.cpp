@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cli/command.h"
-#include "cli/engine_flags.h"
+#include "cli/flags/engine_flags.h"
 #include "cli/kv_lines.h"
 #include "quire/engine.h"
 

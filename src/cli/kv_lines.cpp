@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/engine_flags.h"
+#include "cli/flags/engine_flags.h"
 
 namespace quire {
 namespace {

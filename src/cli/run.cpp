@@ -8,8 +8,9 @@
 
 #include "base/check.h"
 #include "cli/command.h"
-#include "cli/engine_flags.h"
+#include "cli/flags/engine_flags.h"
 #include "cli/output_queue.h"
+#include "cli/start_engine.h"
 #include "cli/terminal_answer.h"
 #include "quire/engine.h"
 #include "quire/text/chat_template.h"
@@ -39,7 +40,7 @@ struct LoadedModel {
 Result<LoadedModel> load_model(const RunFlags& flags) {
   EngineOptions options = flags.engine;
   if (!flags.lora.empty()) options.adapters = {.max_loras = 1, .max_lora_rank = 512, .modules = {{.name = flags.lora, .path = flags.lora}}};
-  auto engine = start_engine(options);
+  auto engine = start_engine(EngineBuilder(options));
   if (!engine.has_value()) return std::unexpected(engine.error());
   auto tokenizer = Tokenizer::create(*(*engine)->model().tokenizer);
   if (!tokenizer.has_value()) return std::unexpected(tokenizer.error());

@@ -13,15 +13,16 @@
 #include <string_view>
 #include <utility>
 
-#include "cli/choice_flag.h"
 #include "cli/command.h"
-#include "cli/engine_flags.h"
-#include "cli/journal_flags.h"
-#include "cli/kv_events_flag.h"
+#include "cli/flags/choice_flag.h"
+#include "cli/flags/engine_flags.h"
+#include "cli/flags/journal_flags.h"
+#include "cli/flags/kv_events_flag.h"
+#include "cli/flags/lora_flags.h"
+#include "cli/flags/picture_flags.h"
+#include "cli/flags/tier_flags.h"
 #include "cli/kv_lines.h"
-#include "cli/lora_flags.h"
-#include "cli/picture_flags.h"
-#include "cli/tier_flags.h"
+#include "cli/start_engine.h"
 #include "quire/engine.h"
 #include "quire/logger.h"
 #include "quire/server.h"
@@ -202,8 +203,14 @@ Result<int> serve(const ServeFlags& flags) {
   if (!adapters.has_value()) return std::unexpected(adapters.error());
   engine_options.adapters = *std::move(adapters);
   if (!flags.served_names.empty()) engine_options.served_model_name = flags.served_names.front();
-  auto engine = start_engine(engine_options, logger, flags.tiers.kv_disk, flags.tiers.kv_dram, *std::move(connectors),
-                             flags.tiers.kv_remote, flags.tiers.kv_peer, flags.tiers.kv_peer_cache);
+  auto engine = start_engine(EngineBuilder(engine_options)
+                                 .logger(logger)
+                                 .kv_disk(flags.tiers.kv_disk)
+                                 .kv_dram(flags.tiers.kv_dram)
+                                 .kv_remote(flags.tiers.kv_remote)
+                                 .kv_peer(flags.tiers.kv_peer)
+                                 .kv_peer_cache(flags.tiers.kv_peer_cache)
+                                 .connectors(*std::move(connectors)));
   if (!engine.has_value()) return std::unexpected(as_flag(engine.error()));
   raise_descriptor_limit();
   auto server = Server::create(**engine, *options, *logger);

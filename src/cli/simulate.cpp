@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "base/usable_cores.h"
-#include "cli/choice_flag.h"
 #include "cli/command.h"
-#include "cli/engine_flags.h"
+#include "cli/flags/choice_flag.h"
+#include "cli/flags/engine_flags.h"
 #include "cli/progress_bar.h"
 #include "quire/simulation.h"
 

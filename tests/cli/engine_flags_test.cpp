@@ -1,4 +1,4 @@
-#include "cli/engine_flags.h"
+#include "cli/flags/engine_flags.h"
 
 #include <gtest/gtest.h>
 

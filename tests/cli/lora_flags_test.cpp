@@ -1,4 +1,4 @@
-#include "cli/lora_flags.h"
+#include "cli/flags/lora_flags.h"
 
 #include <gtest/gtest.h>
 

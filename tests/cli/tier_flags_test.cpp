@@ -1,11 +1,11 @@
-#include "cli/tier_flags.h"
+#include "cli/flags/tier_flags.h"
 
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "cli/engine_flags.h"
+#include "cli/flags/engine_flags.h"
 
 namespace quire {
 namespace {

@@ -2,11 +2,9 @@
 // Flags of every command that starts an engine, named as vLLM names them where it has them.
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 
-#include "quire/engine_builder.h"
 #include "quire/error.h"
 #include "quire/options.h"
 
@@ -26,11 +24,5 @@ void add_continuum_flags(CLI::App& app, ContinuumOptions& continuum);
 
 // "2GiB", or "auto" for 0.
 CLI::Validator bytes_flag();
-
-// Loads the model with a progress bar on a terminal.
-Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger = nullptr,
-                                             const KvDiskOptions& kv_disk = {}, const KvDramOptions& kv_dram = {},
-                                             ConnectorChoice connectors = {}, const KvRemoteOptions& kv_remote = {},
-                                             const KvPeerOptions& kv_peer = {}, const KvPeerCacheOptions& kv_peer_cache = {});
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-#include "cli/picture_flags.h"
+#include "cli/flags/picture_flags.h"
 
 #include <charconv>
 #include <string>

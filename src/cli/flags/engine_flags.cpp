@@ -1,20 +1,17 @@
 // Flags of the engine that several commands share. Called once, while the command line is described. Names follow vLLM's; a flag writes
 // into the options it is given, which must live until the command has run.
-#include "cli/engine_flags.h"
+#include "cli/flags/engine_flags.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
 #include <charconv>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "cli/choice_flag.h"
-#include "cli/progress_bar.h"
-#include "cli/speculation_flags.h"
+#include "cli/flags/choice_flag.h"
+#include "cli/flags/speculation_flags.h"
 
 namespace quire {
 
@@ -39,10 +36,6 @@ constexpr std::array<std::pair<std::string_view, std::uint64_t>, 17> kUnits = {{
     {"m", 1ULL << 20},
     {"g", 1ULL << 30},
 }};
-
-void show_loading(double done) {
-  show_progress("Loading the model", done);
-}
 
 void add_cache_flags(CLI::App& app, CacheOptions& cache) {
   app.add_option("--kv-cache-memory", cache.kv_cache_bytes,
@@ -229,20 +222,6 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
                          {"avx2", KernelIsa::avx2},
                          {"avx512", KernelIsa::avx512},
                          {"amx", KernelIsa::amx}});
-}
-
-Result<std::unique_ptr<Engine>> start_engine(const EngineOptions& options, std::shared_ptr<Logger> logger, const KvDiskOptions& kv_disk,
-                                             const KvDramOptions& kv_dram, ConnectorChoice connectors, const KvRemoteOptions& kv_remote,
-                                             const KvPeerOptions& kv_peer, const KvPeerCacheOptions& kv_peer_cache) {
-  return EngineBuilder(options)
-      .logger(std::move(logger))
-      .kv_disk(kv_disk)
-      .kv_dram(kv_dram)
-      .kv_remote(kv_remote)
-      .kv_peer(kv_peer)
-      .kv_peer_cache(kv_peer_cache)
-      .connectors(std::move(connectors))
-      .build(isatty(STDERR_FILENO) != 0 ? &show_loading : nullptr);
 }
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-#include "cli/journal_flags.h"
+#include "cli/flags/journal_flags.h"
 
-#include "cli/engine_flags.h"
+#include "cli/flags/engine_flags.h"
 
 namespace quire {
 

@@ -1,4 +1,4 @@
-#include "cli/speculation_flags.h"
+#include "cli/flags/speculation_flags.h"
 
 #include <boost/json/parse.hpp>
 #include <optional>

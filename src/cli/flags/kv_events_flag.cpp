@@ -1,4 +1,4 @@
-#include "cli/kv_events_flag.h"
+#include "cli/flags/kv_events_flag.h"
 
 #include <fmt/format.h>
 

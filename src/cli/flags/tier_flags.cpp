@@ -1,6 +1,6 @@
 // Called by `quire serve` while it builds its command line, once, before any thread is started. A flag only writes its option: whether the
 // options go together is decided where the engine is made (engine/tiers/tier_check.h), so that embedders get the same errors.
-#include "cli/tier_flags.h"
+#include "cli/flags/tier_flags.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include <optional>
 #include <system_error>
 
-#include "cli/choice_flag.h"
-#include "cli/engine_flags.h"
+#include "cli/flags/choice_flag.h"
+#include "cli/flags/engine_flags.h"
 
 namespace quire {
 namespace {
