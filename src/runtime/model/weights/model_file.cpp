@@ -79,7 +79,8 @@ void keep_text(std::vector<TensorView>& views) {
     for (const auto& [from, to] : kRenamed)
       if (view.name.starts_with(from)) view.name.replace(0, from.size(), to);
   std::erase_if(views, [](const TensorView& view) {
-    for (const char* other : {"vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."})
+    for (const char* other :
+         {"vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.", "visual.", "model.visual."})
       if (view.name.starts_with(other)) return true;
     return false;
   });
