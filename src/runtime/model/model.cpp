@@ -90,9 +90,7 @@ class ModelLoader {
                                                                ThreadPool& pool) {
     const std::optional<VisionConfig>& vision = file.config().vision;
     if (!vision || !info.pictures.any()) return nullptr;
-    auto weights = load_vision(file, *vision, pool);
-    if (!weights) return std::unexpected(std::move(weights.error()));
-    return std::make_unique<VisionEncoder>(*vision, info.pictures, *std::move(weights), kernels, pool);
+    return load_vision_encoder(file, *vision, info.pictures, kernels, pool);
   }
 };
 

@@ -223,21 +223,22 @@ void read_still_layers(const JsonRef& json, JsonFields& fields, ModelConfig& con
 }
 
 // The decoder's config lies in that of the whole.
-Result<ModelConfig> config_with_pictures(const JsonRef& json, const std::string& architecture) {
+Result<ModelConfig> config_with_pictures(const JsonRef& json, const VisionFamily& family) {
   const auto text = json.at("text_config");
   if (!text) return std::unexpected(text.error());
   auto config = config_from_hf(*text);
   if (!config) return config;
-  if (config->architecture != "llama")
+  if (std::ranges::find(family.decoders, config->architecture) == family.decoders.end())
     return fail(ErrorCode::unsupported, "config.json: text_config.model_type",
-                fmt::format("{} is not implemented here", in_quotes(config->architecture)), "use a model whose decoder is a llama");
-  auto vision = read_idefics3_vision(json, config->hidden_size);
+                fmt::format("{} is not implemented here", in_quotes(config->architecture)),
+                fmt::format("use a model whose decoder is a {}", fmt::join(family.decoders, " or ")));
+  auto vision = family.read(json, config->hidden_size);
   if (!vision) return std::unexpected(std::move(vision.error()));
   if (!std::in_range<std::uint32_t>(vision->token) || static_cast<std::uint32_t>(vision->token) >= config->vocab_size)
     return fail(ErrorCode::corrupt, "config.json: image_token_id", fmt::format("{} is not in the vocabulary", vision->token),
                 "use the config that belongs to the weights");
   config->vision = *vision;
-  config->architecture = architecture;
+  config->architecture = family.architecture;
   return config;
 }
 
@@ -285,7 +286,7 @@ Result<ModelConfig> config_from_hf(const JsonRef& whole) {
   JsonFields fields(json);
   config.architecture = text->architecture;
   config.takes_images = text->is_part;
-  if (config.architecture == "idefics3" || config.architecture == "smolvlm") return config_with_pictures(whole, config.architecture);
+  if (const VisionFamily* family = find_vision_family(config.architecture)) return config_with_pictures(whole, *family);
   if (config.architecture == "whisper") return config_of_whisper(whole);
   if (config.architecture == "gemma3_text") config.architecture = "gemma3";
   if (config.architecture == "kimi_k2") config.architecture = "deepseek_v3";

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 #include "format/quote.h"
 #include "runtime/model/config/config_fields.h"
 
@@ -39,13 +42,11 @@ std::optional<Error> check_vision(const VisionConfig& config) {
   return std::nullopt;
 }
 
-}  // namespace
-
-Result<VisionConfig> read_idefics3_vision(const JsonRef& json, std::uint32_t output_size) {
+Result<VisionConfig> read_idefics3(const JsonRef& json, std::uint32_t output_size) {
   const auto vision = json.at("vision_config");
   if (!vision) return std::unexpected(vision.error());
   JsonFields fields(*vision), outer(json);
-  VisionConfig config;
+  VisionConfig config{.processor = "idefics3"};
   config.hidden_size = fields.get_or<std::uint32_t>("hidden_size", 1152);
   config.intermediate_size = fields.get_or<std::uint32_t>("intermediate_size", 3072);
   config.num_layers = fields.get_or<std::uint32_t>("num_hidden_layers", 12);
@@ -67,6 +68,15 @@ Result<VisionConfig> read_idefics3_vision(const JsonRef& json, std::uint32_t out
     if (error) return std::unexpected(*error);
   if (auto error = check_vision(config)) return std::unexpected(std::move(*error));
   return config;
+}
+
+}  // namespace
+
+const VisionFamily* find_vision_family(std::string_view architecture) {
+  static constexpr std::array<std::string_view, 1> kLlama{"llama"};
+  static constexpr std::array kFamilies{VisionFamily{"idefics3", kLlama, read_idefics3}, VisionFamily{"smolvlm", kLlama, read_idefics3}};
+  const auto* const found = std::ranges::find(kFamilies, architecture, &VisionFamily::architecture);
+  return found == kFamilies.end() ? nullptr : found;
 }
 
 }  // namespace quire

@@ -3,6 +3,8 @@
 // of the text's width of its outputs.
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string_view>
 
 #include "format/json.h"
 #include "quire/error.h"
@@ -12,6 +14,7 @@ namespace quire {
 enum class VisionActivation : std::uint8_t { gelu_tanh, gelu_erf, quick_gelu };
 
 struct VisionConfig {
+  std::string_view processor;  // PictureInfo::processor of the family
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;
   std::uint32_t num_layers = 0;
@@ -32,7 +35,16 @@ struct VisionConfig {
   [[nodiscard]] std::uint32_t shuffled_size() const { return hidden_size * shuffle * shuffle; }
 };
 
-// Of config.json of Idefics3 or SmolVLM; `output_size` is the decoder's hidden_size. Errors: `unsupported`, `corrupt`, naming the key.
-Result<VisionConfig> read_idefics3_vision(const JsonRef& config, std::uint32_t output_size);
+// What sets one family apart where config.json is read. A further one is a line in find_vision_family(), one in load_vision_encoder() if
+// its encoder is another network, one in read_picture_info(), and a PictureProcessor (src/media/picture_processor.h).
+struct VisionFamily {
+  std::string_view architecture;               // config.json's model_type
+  std::span<const std::string_view> decoders;  // the model_type of its text_config
+  // The rest of it; `output_size` is the decoder's hidden_size. Errors: `unsupported`, `corrupt`, naming the key.
+  Result<VisionConfig> (*read)(const JsonRef& config, std::uint32_t output_size);
+};
+
+// Null: no model that sees, or none that is served as one.
+[[nodiscard]] const VisionFamily* find_vision_family(std::string_view architecture);
 
 }  // namespace quire

@@ -5,9 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 
+#include "base/check.h"
 #include "format/json.h"
 #include "runtime/model/config/config_fields.h"
 
@@ -45,7 +49,7 @@ std::uint32_t longest_edge(const JsonRef& json, const char* key, std::uint32_t u
   return edge;
 }
 
-Result<PictureInfo> read_processor(const JsonRef& json, const VisionConfig& vision) {
+Result<PictureInfo> read_idefics3_info(const JsonRef& json, const VisionConfig& vision) {
   JsonFields fields(json);
   PictureInfo info{
       .processor = "idefics3", .mean = read_colours(json, "image_mean", fields), .deviation = read_colours(json, "image_std", fields)};
@@ -75,19 +79,30 @@ Result<PictureInfo> read_processor(const JsonRef& json, const VisionConfig& visi
   return info;
 }
 
+// What a family's folder says of pictures; `json` is of its image processor.
+using InfoReader = Result<PictureInfo> (*)(const JsonRef& json, const VisionConfig& vision);
+
+InfoReader reader_of(std::string_view processor) {
+  constexpr std::array<std::pair<std::string_view, InfoReader>, 1> kReaders{{{"idefics3", read_idefics3_info}}};
+  const auto* const found = std::ranges::find(kReaders, processor, &std::pair<std::string_view, InfoReader>::first);
+  QUIRE_CHECK(found != kReaders.end(), "a processor that is known");
+  return found->second;
+}
+
 }  // namespace
 
 Result<PictureInfo> read_picture_info(const std::string& folder, const VisionConfig& vision) {
+  const InfoReader read = reader_of(vision.processor);
   std::error_code ignored;
   const fs::path own = fs::path(folder) / "preprocessor_config.json", joint = fs::path(folder) / "processor_config.json";
   if (fs::exists(own, ignored)) {
     const auto json = read_json_file(own.string());
-    return json ? read_processor(JsonRef(*json, "preprocessor_config.json"), vision) : std::unexpected(json.error());
+    return json ? read(JsonRef(*json, "preprocessor_config.json"), vision) : std::unexpected(json.error());
   }
   const auto json = read_json_file(joint.string());
   if (!json) return std::unexpected(json.error());
   const auto processor = JsonRef(*json, "processor_config.json").at("image_processor");
-  return processor ? read_processor(*processor, vision) : std::unexpected(processor.error());
+  return processor ? read(*processor, vision) : std::unexpected(processor.error());
 }
 
 }  // namespace quire
