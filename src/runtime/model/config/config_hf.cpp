@@ -222,6 +222,15 @@ void read_still_layers(const JsonRef& json, JsonFields& fields, ModelConfig& con
   }
 }
 
+std::optional<Error> take_vision(VisionConfig vision, ModelConfig& config) {
+  if (!std::in_range<std::uint32_t>(vision.token) || static_cast<std::uint32_t>(vision.token) >= config.vocab_size)
+    return Error{ErrorCode::corrupt, "config.json: image_token_id", fmt::format("{} is not in the vocabulary", vision.token),
+                 "use the config that belongs to the weights"};
+  config.vision = std::move(vision);
+  config.takes_images = false;
+  return std::nullopt;
+}
+
 // The decoder's config lies in that of the whole.
 Result<ModelConfig> config_with_pictures(const JsonRef& json, const VisionFamily& family) {
   const auto text = json.at("text_config");
@@ -234,10 +243,7 @@ Result<ModelConfig> config_with_pictures(const JsonRef& json, const VisionFamily
                 fmt::format("use a model whose decoder is a {}", fmt::join(family.decoders, " or ")));
   auto vision = family.read(json, config->hidden_size);
   if (!vision) return std::unexpected(std::move(vision.error()));
-  if (!std::in_range<std::uint32_t>(vision->token) || static_cast<std::uint32_t>(vision->token) >= config->vocab_size)
-    return fail(ErrorCode::corrupt, "config.json: image_token_id", fmt::format("{} is not in the vocabulary", vision->token),
-                "use the config that belongs to the weights");
-  config->vision = *vision;
+  if (auto error = take_vision(*std::move(vision), *config)) return std::unexpected(std::move(*error));
   config->architecture = family.architecture;
   return config;
 }
@@ -299,7 +305,8 @@ Result<ModelConfig> config_from_hf(const JsonRef& whole) {
         "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, olmo3, seed_oss, "
         "ernie4_5, arcee, glm, glm4, exaone4, hunyuan_v1_dense, gemma2, gemma3 or mistral3, a mixture of experts of mixtral, qwen2_moe, "
         "qwen3_moe, olmoe, granitemoe, ernie4_5_moe, hunyuan_v1_moe, gpt_oss, deepseek_v2, deepseek_v3, glm4_moe or dots1, a hybrid of "
-        "lfm2, lfm2_moe, granitemoehybrid, nemotron_h, bamba, falcon_h1 or qwen3_next, one that sees of idefics3 or smolvlm, or whisper");
+        "lfm2, lfm2_moe, granitemoehybrid, nemotron_h, bamba, falcon_h1 or qwen3_next, one that sees of idefics3, smolvlm, qwen2_vl or "
+        "qwen2_5_vl, or whisper");
   }
   read_shape(fields, *known, config);
   config.rope_theta = fields.get_or<double>("rope_theta", known->rope_theta);
@@ -325,6 +332,10 @@ Result<ModelConfig> config_from_hf(const JsonRef& whole) {
   if (config.architecture == "exaone4") set_still_layers(config);
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (auto error = config.check()) return std::unexpected(std::move(*error));
+  if (!has_rope_sections(config.architecture) || !whole.find("vision_config")) return config;
+  auto vision = read_qwen_vision(whole, config.architecture == "qwen2_5_vl", config.hidden_size);
+  if (!vision) return std::unexpected(std::move(vision.error()));
+  if (auto error = take_vision(*std::move(vision), config)) return std::unexpected(std::move(*error));
   return config;
 }
 

@@ -15,13 +15,6 @@ namespace {
 constexpr std::uint32_t kMostVisionNumber = 1U << 16U;
 constexpr std::uint32_t kMostPatches = 1U << 14U;
 
-std::optional<VisionActivation> activation_of(std::string_view name) {
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return VisionActivation::gelu_tanh;
-  if (name == "gelu") return VisionActivation::gelu_erf;
-  if (name == "quick_gelu") return VisionActivation::quick_gelu;
-  return std::nullopt;
-}
-
 std::optional<Error> check_vision(const VisionConfig& config) {
   const auto wrong = [](const char* key, std::string problem) {
     return Error{ErrorCode::corrupt, fmt::format("config.json: vision_config.{}", key), std::move(problem),
@@ -55,7 +48,7 @@ Result<VisionConfig> read_idefics3(const JsonRef& json, std::uint32_t output_siz
   config.patch_size = fields.get_or<std::uint32_t>("patch_size", 32);
   config.norm_epsilon = fields.get_or<float>("layer_norm_eps", 1e-6F);
   const auto activation = fields.get_or<std::string>("hidden_act", "gelu_pytorch_tanh");
-  if (const auto known = activation_of(activation))
+  if (const auto known = vision_activation_of(activation))
     config.activation = *known;
   else
     refuse_key(fields, "vision_config.hidden_act", fmt::format("{} is not implemented", in_quotes(activation)), "use a model with gelu");
@@ -71,6 +64,13 @@ Result<VisionConfig> read_idefics3(const JsonRef& json, std::uint32_t output_siz
 }
 
 }  // namespace
+
+std::optional<VisionActivation> vision_activation_of(std::string_view name) {
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return VisionActivation::gelu_tanh;
+  if (name == "gelu") return VisionActivation::gelu_erf;
+  if (name == "quick_gelu") return VisionActivation::quick_gelu;
+  return std::nullopt;
+}
 
 const VisionFamily* find_vision_family(std::string_view architecture) {
   static constexpr std::array<std::string_view, 1> kLlama{"llama"};
