@@ -120,7 +120,6 @@ void QwenVisionEncoder::start(std::unique_ptr<VisionWork>& kept, const VisionTil
   work.stream.resize(std::size_t{work.num_patches} * c.hidden_size);
   work.qkv.resize(3 * work.stream.size());
   embeds.resize(std::size_t{rows} * columns * c.output_size);
-  for (std::vector<float>& scores : scores_) scores.resize(std::max(scores.size(), std::size_t{kHeadRows + 1} * work.num_patches));
   reserve_ones(work.num_patches);
 }
 
@@ -251,7 +250,9 @@ void QwenVisionEncoder::attend(Work& work, const PackedMatrix& keys, const Packe
                                std::uint32_t count, std::uint32_t thread) {
   const std::uint32_t dim = config().head_dim(), seen = keys.rows;
   const std::size_t stride = std::size_t{3} * config().hidden_size;
-  float* const scores = scores_[thread].data();
+  std::vector<float>& own = scores_[thread];
+  if (own.size() < std::size_t{kHeadRows + 1} * seen) own.resize(std::size_t{kHeadRows + 1} * seen);
+  float* const scores = own.data();
   float* const rows = work.qkv.data() + first * stride + std::size_t{head} * dim;
   kernels().matmul(keys, floats_of(rows, stride, count, dim), scores, seen, 0, keys.num_panels());
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));

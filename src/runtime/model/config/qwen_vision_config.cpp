@@ -85,6 +85,7 @@ Result<VisionConfig> read_qwen_vision(const JsonRef& json, bool is_gated, std::u
   JsonFields fields(*vision), outer(json);
   VisionConfig config{.processor = "qwen2_vl"};
   config.is_gated = is_gated;
+  config.counts_rows = true;
   config.num_layers = fields.get_or<std::uint32_t>("depth", 32);
   config.num_heads = fields.get_or<std::uint32_t>("num_heads", 16);
   config.patch_size = fields.get_or<std::uint32_t>("patch_size", 14);

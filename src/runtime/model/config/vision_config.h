@@ -28,6 +28,7 @@ struct VisionConfig {
   std::uint32_t output_size = 0;  // of an embedding
   std::int32_t token = -1;        // of the text, whose places take embeddings
   // Of encoders that take pictures of any size, whose image_size is 0 (Qwen2-VL and Qwen2.5-VL).
+  bool counts_rows = false;                      // the decoder's positions count rows and columns of embeddings (M-RoPE)
   bool is_gated = false;                         // RMS norms and gated units (Qwen2.5-VL), else LayerNorm and one product
   std::uint32_t frames = 1;                      // of a patch, all the same
   std::uint32_t window = 0;                      // embeddings across and down that attend to one another; 0: all
@@ -37,7 +38,7 @@ struct VisionConfig {
   [[nodiscard]] std::uint32_t num_patches() const { return side() * side(); }
   [[nodiscard]] std::uint32_t num_embeds() const { return num_patches() / (shuffle * shuffle); }
   // Pixels of an embedding whose row and column count in the decoder; 0: they do not.
-  [[nodiscard]] std::uint32_t grid_side() const { return image_size == 0 ? patch_size * shuffle : 0; }
+  [[nodiscard]] std::uint32_t grid_side() const { return counts_rows ? patch_size * shuffle : 0; }
   [[nodiscard]] std::uint32_t head_dim() const { return hidden_size / num_heads; }
   [[nodiscard]] std::uint32_t patch_values() const { return 3 * frames * patch_size * patch_size; }
   [[nodiscard]] std::uint32_t shuffled_size() const { return hidden_size * shuffle * shuffle; }

@@ -97,7 +97,8 @@ Result<PictureInfo> read_idefics3_info(const JsonRef& json, const VisionConfig& 
 // is as long as pictures may be and one square high.
 std::uint32_t most_squares(const PictureInfo& info) {
   constexpr double kMostRatio = 200.0;
-  const auto least = static_cast<double>(info.min_pixels), most = static_cast<double>(info.max_pixels), side = info.embed_side;
+  const auto least = static_cast<double>(info.min_pixels), most = static_cast<double>(info.max_pixels);
+  const double side = info.embed_side;
   return static_cast<std::uint32_t>(
       std::max({most / (side * side), least / (side * side) + std::sqrt((kMostRatio + 2.0) * least) / side + 2.0,
                 std::sqrt(kMostRatio * most) / side + 1.0}));
@@ -127,7 +128,7 @@ Result<PictureInfo> read_qwen_info(const JsonRef& json, const VisionConfig& visi
                    .mean = read_colours(json, "image_mean", fields, {0.48145466F, 0.4578275F, 0.40821073F}),
                    .deviation = read_colours(json, "image_std", fields, {0.26862954F, 0.26130258F, 0.27577711F}),
                    .embed_side = vision.patch_size * vision.shuffle,
-                   .counts_rows = true};
+                   .counts_rows = vision.counts_rows};
   refuse_left_out(fields);
   info.filter = fields.get_or<std::uint32_t>("resample", 3);
   info.rescale = fields.get_or<double>("rescale_factor", 1.0 / 255.0);
