@@ -14,6 +14,7 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kMostSide = 4096;  // of what is cut
+constexpr std::string_view kIdefics3Mark = "<image>";
 
 struct Size {
   std::uint32_t width, height;
@@ -75,6 +76,15 @@ void add_tile(const Picture& from, std::uint32_t left, std::uint32_t top, std::u
   }
 }
 
+Result<PictureShape> idefics3_shape(std::uint32_t width, std::uint32_t height, const PictureInfo& info) {
+  const TileGrid grid = idefics3_grid(width, height, info);
+  return PictureShape{grid, grid.num_tiles(), info.tile_side, info.tile_side, info.tile_tokens};
+}
+
+std::string idefics3_text(const PictureShape& shape) {
+  return idefics3_prompt(shape.grid, shape.tile_tokens);
+}
+
 }  // namespace
 
 TileGrid idefics3_grid(std::uint32_t width, std::uint32_t height, const PictureInfo& info) {
@@ -106,7 +116,7 @@ PictureTiles idefics3_tiles(const Picture& picture, const PictureInfo& info) {
 std::string idefics3_prompt(TileGrid grid, std::uint32_t tile_tokens) {
   constexpr std::string_view kAround = "<fake_token_around_image>";
   std::string images;
-  for (std::uint32_t i = 0; i < tile_tokens; ++i) images += kIdefics3Image;
+  for (std::uint32_t i = 0; i < tile_tokens; ++i) images += kIdefics3Mark;
   std::string text;
   for (std::uint32_t row = 1; row <= grid.rows; ++row) {
     for (std::uint32_t column = 1; column <= grid.columns; ++column)
@@ -115,5 +125,7 @@ std::string idefics3_prompt(TileGrid grid, std::uint32_t tile_tokens) {
   }
   return fmt::format("{}{}{}<global-img>{}{}", text, grid.rows > 0 ? "\n" : "", kAround, images, kAround);
 }
+
+constexpr PictureProcessor kIdefics3{"idefics3", kIdefics3Mark, idefics3_shape, idefics3_tiles, idefics3_text};
 
 }  // namespace quire

@@ -14,6 +14,7 @@
 #include "engine/create.h"
 #include "quire/engine.h"
 #include "runtime/model/rig.h"
+#include "runtime/model/tiny_qwen_vl.h"
 #include "runtime/model/tiny_vision.h"
 
 namespace quire {
@@ -28,23 +29,47 @@ constexpr const char* kConfig = R"({"model_type": "smolvlm", "scale_factor": 2, 
     "vision_config": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16,
                       "patch_size": 4}})";
 
-PromptPicture picture_at(std::uint32_t offset, const std::string& name, std::uint32_t num_tiles) {
-  auto tiles = std::make_shared<PictureTiles>();
-  tiles->count = num_tiles;
-  tiles->side = kSide;
-  tiles->rgb = tiny::drawn_bytes(name, std::size_t{3} * kSide * kSide * num_tiles);
-  // Before each tile's tokens stands one of the text.
-  std::vector<std::uint8_t> is_embed;
-  for (std::uint32_t i = 0; i < num_tiles; ++i) {
-    if (i > 0) is_embed.push_back(0);
-    is_embed.insert(is_embed.end(), kTileTokens, 1);
-  }
-  return {name, PlaceholderRange(offset, is_embed), std::move(tiles)};
-}
+constexpr const char* kQwenConfig = R"({"model_type": "qwen2_5_vl", "image_token_id": 299, "vocab_size": 300, "hidden_size": 64,
+    "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "rope_theta": 10000.0,
+    "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
+    "vision_config": {"depth": 2, "hidden_size": 48, "intermediate_size": 72, "num_heads": 4, "out_hidden_size": 64, "patch_size": 4,
+                      "window_size": 16, "fullatt_block_indexes": [1]}})";
+constexpr std::uint32_t kSquare = 8;  // pixels of an embedding
 
-class PictureEngine : public testing::Test {
+// Of `count` tiles, or as high as so many rows of embeddings.
+struct SeeingFamily {
+  const char* name;
+  bool is_qwen;
+  std::uint32_t too_many;
+  std::uint32_t num_cached;  // of 11 words, a picture of 17, and 9 words
+
+  [[nodiscard]] PromptPicture picture_at(std::uint32_t offset, const std::string& file, std::uint32_t count) const {
+    auto tiles = std::make_shared<PictureTiles>();
+    tiles->count = is_qwen ? 1 : count;
+    tiles->side = is_qwen ? kTileTokens * kSquare : kSide;
+    tiles->rows = is_qwen ? count * kSquare : 0;
+    tiles->rgb = tiny::drawn_bytes(file, tiles->tile_bytes() * tiles->count);
+    if (is_qwen) return {file, PlaceholderRange(offset, count * kTileTokens), std::move(tiles)};
+    // Before each tile's tokens stands one of the text.
+    std::vector<std::uint8_t> is_embed;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if (i > 0) is_embed.push_back(0);
+      is_embed.insert(is_embed.end(), kTileTokens, 1);
+    }
+    return {file, PlaceholderRange(offset, is_embed), std::move(tiles)};
+  }
+  void write(const std::string& folder) const {
+    if (is_qwen)
+      tiny::write_qwen_folder(folder, boost::json::parse(kQwenConfig), "BF16");
+    else
+      tiny::write_vision_folder(folder, boost::json::parse(kConfig), "BF16");
+  }
+};
+
+class PictureEngine : public testing::TestWithParam<SeeingFamily> {
  protected:
-  PictureEngine() { tiny::write_vision_folder(folder_.file("model"), boost::json::parse(kConfig), "BF16"); }
+  PictureEngine() { GetParam().write(folder_.file("model")); }
 
   [[nodiscard]] EngineOptions options() const {
     EngineOptions options;
@@ -62,9 +87,9 @@ class PictureEngine : public testing::Test {
     };
     say(11);
     for (const auto& [name, num_tiles] : pictures) {
-      request.pictures.push_back(picture_at(static_cast<std::uint32_t>(request.prompt.size()), name, num_tiles));
+      request.pictures.push_back(GetParam().picture_at(static_cast<std::uint32_t>(request.prompt.size()), name, num_tiles));
       for (std::uint32_t i = 0; i < num_tiles; ++i) {
-        if (i > 0) request.prompt.push_back(5);
+        if (i > 0 && !GetParam().is_qwen) request.prompt.push_back(5);
         request.prompt.insert(request.prompt.end(), kTileTokens, kPlace);
       }
       say(9);
@@ -124,7 +149,7 @@ class PictureEngine : public testing::Test {
   tiny::TempFolder folder_;
 };
 
-TEST_F(PictureEngine, WhatRunsBesideAndWhereAPromptIsCutChangesNothing) {
+TEST_P(PictureEngine, WhatRunsBesideAndWhereAPromptIsCutChangesNothing) {
   EngineOptions plain = options();
   plain.cache.enable_prefix_caching = false;
   EngineStats stats;
@@ -141,7 +166,7 @@ TEST_F(PictureEngine, WhatRunsBesideAndWhereAPromptIsCutChangesNothing) {
   }
 }
 
-TEST_F(PictureEngine, PreemptionsChangeNothing) {
+TEST_P(PictureEngine, PreemptionsChangeNothing) {
   EngineStats stats;
   const Bits alone = answers_of(options(), false, stats);
   EngineOptions tight = options();
@@ -151,14 +176,14 @@ TEST_F(PictureEngine, PreemptionsChangeNothing) {
   for (std::size_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i], alone[i % alone.size()]) << "request " << i;
 }
 
-TEST_F(PictureEngine, EqualPicturesAreFoundInThePrefixCacheAndOthersAreNot) {
+TEST_P(PictureEngine, EqualPicturesAreFoundInThePrefixCacheAndOthersAreNot) {
   auto engine = create_engine(options(), nullptr, nullptr);
   ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
   Collector sink;
   const auto cached = [&](const EngineRequest& request) { return sink.wait((*engine)->submit(request, sink).value()).num_cached_tokens; };
   EXPECT_EQ(cached(shows({{"c", 17}})), 0U);
-  // 11 words, 17 tiles of 4 tokens and one between each two, 9 words.
-  EXPECT_EQ(cached(shows({{"c", 17}})), 96U);
+  // 11 words, 17 tiles of 4 tokens (of other models one between each two), 9 words.
+  EXPECT_EQ(cached(shows({{"c", 17}})), GetParam().num_cached);
   EXPECT_EQ(cached(shows({{"f", 17}})), 0U) << "its first block has tokens of the picture";
   EngineRequest salted = shows({{"c", 17}});
   salted.cache_salt = "other";
@@ -166,7 +191,19 @@ TEST_F(PictureEngine, EqualPicturesAreFoundInThePrefixCacheAndOthersAreNot) {
   EXPECT_EQ((*engine)->stop(60.0), 0U);
 }
 
-TEST_F(PictureEngine, SeveralAnswersToOnePromptShowTheSamePicture) {
+TEST_P(PictureEngine, DraftsChangeNothing) {
+  EngineStats stats;
+  const Bits alone = answers_of(options(), false, stats);
+  EngineOptions drafting = options();
+  drafting.speculation = {.num_speculative_tokens = 3, .prompt_lookup_min = 1, .prompt_lookup_max = 2};
+  drafting.scheduler.max_num_batched_tokens = 64;
+  const Bits together = answers_of(drafting, true, stats, 2);
+  ASSERT_TRUE(stats.speculation.has_value());
+  EXPECT_GT(stats.speculation->num_drafts, 0U);
+  for (std::size_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i], alone[i % alone.size()]) << "request " << i;
+}
+
+TEST_P(PictureEngine, SeveralAnswersToOnePromptShowTheSamePicture) {
   auto engine = create_engine(options(), nullptr, nullptr);
   ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
   Collector sink;
@@ -179,7 +216,7 @@ TEST_F(PictureEngine, SeveralAnswersToOnePromptShowTheSamePicture) {
   EXPECT_EQ((*engine)->stop(60.0), 0U);
 }
 
-TEST_F(PictureEngine, ARequestThatEndsWhileItsPictureIsEncodedIsToldOnce) {
+TEST_P(PictureEngine, ARequestThatEndsWhileItsPictureIsEncodedIsToldOnce) {
   auto engine = create_engine(options(), nullptr, nullptr);
   ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
   Collector sink;
@@ -197,7 +234,7 @@ TEST_F(PictureEngine, ARequestThatEndsWhileItsPictureIsEncodedIsToldOnce) {
   EXPECT_EQ((*engine)->stop(60.0), 0U);
 }
 
-TEST_F(PictureEngine, WhatDoesNotFitIsRefusedByName) {
+TEST_P(PictureEngine, WhatDoesNotFitIsRefusedByName) {
   auto engine = create_engine(options(), nullptr, nullptr);
   ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
   Collector sink;
@@ -217,13 +254,17 @@ TEST_F(PictureEngine, WhatDoesNotFitIsRefusedByName) {
             "beam_search");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[1].identifier = ""; }), "pictures[1]");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0].tiles = nullptr; }), "pictures[0]");
-  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = picture_at(11, "a", 2); }), "");
-  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = picture_at(11, "big", 18); }), "pictures[0]");
+  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = GetParam().picture_at(11, "a", 2); }), "");
+  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = GetParam().picture_at(11, "big", GetParam().too_many); }), "pictures[0]");
   EXPECT_EQ(field_of([](EngineRequest& r) { std::swap(r.pictures[0], r.pictures[1]); }), "pictures[1]");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.prompt.resize(15); }), "pictures[0]");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[1].position = PlaceholderRange(40, 11); }), "pictures[1]");
   EXPECT_EQ((*engine)->stop(60.0), 0U);
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, PictureEngine,
+                         testing::Values(SeeingFamily{"idefics3", false, 18, 96}, SeeingFamily{"qwen2_5_vl", true, 70, 80}),
+                         [](const auto& family) { return std::string(family.param.name); });
 
 }  // namespace
 }  // namespace quire

@@ -21,10 +21,12 @@ Result<void> check_picture(const PromptPicture& picture, std::size_t number, con
   if (picture.tiles == nullptr || picture.tiles->count == 0 || picture.tiles->count > info.max_tiles)
     return wrong(fmt::format("has {} tiles, not 1 to {}", picture.tiles == nullptr ? 0 : picture.tiles->count, info.max_tiles));
   const PictureTiles& tiles = *picture.tiles;
-  if (tiles.side != info.tile_side || tiles.rgb.size() != std::size_t{3} * tiles.side * tiles.side * tiles.count)
-    return wrong(fmt::format("has {} bytes in tiles of {} pixels a side", tiles.rgb.size(), tiles.side));
-  if (picture.position.num_embeds() != tiles.count * info.tile_tokens)
+  const std::uint32_t tile_tokens = info.tokens_of(tiles.side, tiles.height());
+  if (tile_tokens == 0 || tiles.rgb.size() != tiles.tile_bytes() * tiles.count)
+    return wrong(fmt::format("has {} bytes in tiles of {} x {} pixels", tiles.rgb.size(), tiles.side, tiles.height()));
+  if (picture.position.num_embeds() != tiles.count * tile_tokens)
     return wrong(fmt::format("has room for {} embeddings, and {} tiles", picture.position.num_embeds(), tiles.count));
+  if (info.counts_rows && picture.position.length() != picture.position.num_embeds()) return wrong("has other tokens among its embeddings");
   return {};
 }
 

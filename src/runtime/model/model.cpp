@@ -80,6 +80,8 @@ class ModelLoader {
     const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs,  options.pool->num_threads(), positions,
                                  options.num_cache_groups,       options.max_lora_rank, weights->are_reordered()};
     Decoder decoder(file.config(), std::move(*weights), **kernels, options.activations, limits, *options.pool);
+    // No picture is larger than what is served.
+    if (info.pictures.tile_side == 0) info.pictures.tile_tokens = std::min(info.pictures.tile_tokens, positions);
     auto vision = load_vision_of(file, info, **kernels, *options.pool);
     if (!vision) return std::unexpected(std::move(vision.error()));
     if (*vision != nullptr) info.weight_bytes += (*vision)->weight_bytes();
@@ -95,9 +97,7 @@ class ModelLoader {
                                                                ThreadPool& pool) {
     const std::optional<VisionConfig>& vision = file.config().vision;
     if (!vision || !info.pictures.any()) return nullptr;
-    auto weights = load_vision(file, *vision, pool);
-    if (!weights) return std::unexpected(std::move(weights.error()));
-    return std::make_unique<VisionEncoder>(*vision, info.pictures, *std::move(weights), kernels, pool);
+    return load_vision_encoder(file, *vision, info.pictures, kernels, pool);
   }
 };
 

@@ -1,13 +1,16 @@
 #pragma once
 // Embeddings of pictures: a tile goes through the encoder in units of a few milliseconds, so that it can be computed between other things.
 //
-// What a tile gives depends on the tile alone. Weights are floats, and so are activations, whatever mode the decoder has.
+// What a tile gives depends on the tile alone. Weights are floats, and so are activations, whatever mode the decoder has. A family whose
+// encoder is another kind of network derives from VisionEncoder, and has a line in load_vision_encoder().
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "quire/error.h"
 #include "quire/picture.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/model/config/vision_config.h"
@@ -15,66 +18,81 @@
 
 namespace quire {
 
+struct VisionTile {
+  std::span<const std::uint8_t> rgb;  // [row][column][colour]
+  std::uint32_t width = 0, height = 0;
+};
+
+// What an encoder keeps of a tile that is under way.
+struct VisionWork {
+  virtual ~VisionWork() = default;
+};
+
 // One tile under way. Its buffers are used again for the next one.
 class VisionRun {
  public:
-  [[nodiscard]] bool is_done() const { return stage_ == Stage::done; }
-  // [VisionConfig::num_embeds()][output_size], when it is done.
+  [[nodiscard]] bool is_done() const { return is_done_; }
+  // [embedding][output_size], when it is done.
   [[nodiscard]] std::span<const float> embeds() const { return embeds_; }
   // What is under way is given up.
-  void reset() { stage_ = Stage::done; }
+  void reset() { is_done_ = true; }
 
  private:
   friend class VisionEncoder;
-  enum class Stage : std::uint8_t { patches, project, attend, mix, connect, done };
 
-  Stage stage_ = Stage::done;
-  std::uint32_t layer_ = 0;
-  std::uint32_t unit_ = 0;                            // of the stage
-  std::vector<std::uint8_t> pixels_;                  // [row][column][colour]
-  std::vector<float> stream_, q_, k_, v_, attended_;  // [patch][hidden_size]
-  PackedMatrix keys_, values_;                        // of the head under way
+  bool is_done_ = true;
+  std::unique_ptr<VisionWork> work_;
   std::vector<float> embeds_;
 };
 
 // Immutable but for its scratch: one thread at a time, with the pool.
 class VisionEncoder {
  public:
-  VisionEncoder(const VisionConfig& config, const PictureInfo& info, VisionWeights weights, const Kernels& kernels, ThreadPool& pool);
+  VisionEncoder(const VisionConfig& config, const PictureInfo& info, const Kernels& kernels, ThreadPool& pool);
+  virtual ~VisionEncoder() = default;
 
   [[nodiscard]] const VisionConfig& config() const { return config_; }
-  [[nodiscard]] std::uint64_t weight_bytes() const { return weights_.bytes(); }
-  // Of a run, and of what all share.
-  [[nodiscard]] std::uint64_t workspace_bytes() const;
+  [[nodiscard]] virtual std::uint64_t weight_bytes() const = 0;
+  // Of a run with the largest tile, and of what all share.
+  [[nodiscard]] virtual std::uint64_t workspace_bytes() const = 0;
 
-  // The tile is copied.
-  void begin(VisionRun& run, std::span<const std::uint8_t> tile) const;
+  // The tile is copied. One of the size that the config says, or of its own.
+  void begin(VisionRun& run, std::span<const std::uint8_t> tile) { begin(run, {tile, config_.image_size, config_.image_size}); }
+  void begin(VisionRun& run, const VisionTile& tile);
   // One unit of it, if it is not done.
   void advance(VisionRun& run);
 
- private:
-  using Stage = VisionRun::Stage;
+ protected:
+  // Makes the work (null at first) ready for a tile, whose embeddings are written to `embeds`, which it sizes.
+  virtual void start(std::unique_ptr<VisionWork>& work, const VisionTile& tile, std::vector<float>& embeds) = 0;
+  // One unit; true: it was the last one.
+  virtual bool step(VisionWork& work, std::span<float> embeds) = 0;
 
-  [[nodiscard]] std::uint32_t num_units(Stage stage) const;
-  void take_patches(VisionRun& run, std::uint32_t first, std::uint32_t count);
-  void project(VisionRun& run, std::uint32_t first, std::uint32_t count);
-  void pack_head(VisionRun& run, std::uint32_t head) const;
-  void attend(VisionRun& run, std::uint32_t head, std::uint32_t part);
-  void mix(VisionRun& run, std::uint32_t first, std::uint32_t count);
-  void connect(VisionRun& run, std::uint32_t first, std::uint32_t count);
   // y = x times the matrix, and its bias.
   void product(const Linear& linear, const float* x, std::uint32_t rows, float* y);
   void norm_rows(const LayerNormWeights& norm, const float* x, std::uint32_t rows, float* y);
-  void activate(float* values, std::uint32_t rows);
-  void softmax(float* scores, float* scratch) const;
+  void activate(VisionActivation activation, float* values, std::uint32_t rows, std::uint32_t width);
+  // Of one row; `scratch` has room for as many.
+  void softmax(float* scores, std::uint32_t count, float scale, float* scratch) const;
+  [[nodiscard]] const Kernels& kernels() const { return kernels_; }
+  [[nodiscard]] ThreadPool& pool() const { return pool_; }
+  // What a byte of a picture is to the encoder.
+  [[nodiscard]] float colour(std::size_t channel, std::uint8_t byte) const { return colours_[channel][byte]; }
+  // At least so many ones are there for what follows.
+  void reserve_ones(std::size_t count);
+  [[nodiscard]] const float* ones() const { return ones_.data(); }
+  [[nodiscard]] std::uint64_t ones_bytes() const { return ones_.size() * sizeof(float); }
 
+ private:
   VisionConfig config_;
-  VisionWeights weights_;
   const Kernels& kernels_;
   ThreadPool& pool_;
-  std::array<std::array<float, 256>, 3> colours_;  // what a byte is to the encoder, by colour
-  std::vector<float> input_, inner_, ones_;        // [kUnitRows] of what goes into a product, and into the second of two
-  std::vector<float> scores_;                      // [thread][kHeadRows + 2][patch]
+  std::array<std::array<float, 256>, 3> colours_;
+  std::vector<float> ones_;
 };
+
+// The encoder of the config's family, with its weights. Errors: as load_weights().
+Result<std::unique_ptr<VisionEncoder>> load_vision_encoder(const ModelFile& file, const VisionConfig& config, const PictureInfo& info,
+                                                           const Kernels& kernels, ThreadPool& pool);
 
 }  // namespace quire

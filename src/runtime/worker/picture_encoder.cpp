@@ -16,6 +16,10 @@ double seconds_since(Time::time_point begin) {
   return std::chrono::duration<double>(Time::now() - begin).count();
 }
 
+bool has_size(const EncodedPicture& picture, const PictureTiles& tiles) {
+  return picture.num_tiles == tiles.count && picture.tile_width == tiles.side && picture.tile_height == tiles.height();
+}
+
 }  // namespace
 
 std::shared_ptr<const PromptPictures> PictureEncoder::take(std::span<const PromptPicture> pictures) {
@@ -24,13 +28,17 @@ std::shared_ptr<const PromptPictures> PictureEncoder::take(std::span<const Promp
   const std::lock_guard lock(mutex_);
   for (const PromptPicture& picture : pictures) {
     taken->features.push_back({picture.identifier, picture.position});
+    if (const std::uint32_t side = vision_.config().grid_side(); side > 0)
+      taken->grids.push_back({picture.position.offset(), picture.tiles->height() / side, picture.tiles->side / side});
     std::weak_ptr<EncodedPicture>& known = known_[picture.identifier];
     std::shared_ptr<EncodedPicture> shared = known.lock();
     // One of another size under its name is its client's business: it is nobody else's.
-    if (shared == nullptr || shared->num_tiles != picture.tiles->count) {
+    if (shared == nullptr || !has_size(*shared, *picture.tiles)) {
       shared = std::make_shared<EncodedPicture>();
       shared->identifier = picture.identifier;
       shared->num_tiles = picture.tiles->count;
+      shared->tile_width = picture.tiles->side;
+      shared->tile_height = picture.tiles->height();
       shared->tiles = picture.tiles;
       known = shared;
     }
@@ -67,9 +75,9 @@ bool PictureEncoder::next_job() {
   return job_.picture != nullptr;
 }
 
-std::span<const std::uint8_t> PictureEncoder::tile_of(const EncodedPicture& picture) const {
-  const std::size_t side = picture.tiles->side, bytes = 3 * side * side;
-  return std::span(picture.tiles->rgb).subspan(picture.num_tiles_done * bytes, bytes);
+VisionTile PictureEncoder::tile_of(const EncodedPicture& picture) const {
+  const std::size_t bytes = picture.tiles->tile_bytes();
+  return {std::span(picture.tiles->rgb).subspan(picture.num_tiles_done * bytes, bytes), picture.tile_width, picture.tile_height};
 }
 
 // One unit. A run that is done belongs to the tile before, or to another picture.

@@ -50,7 +50,7 @@ class PictureEncoder {
   };
   [[nodiscard]] bool next_job();
   void advance(Job& job);
-  [[nodiscard]] std::span<const std::uint8_t> tile_of(const EncodedPicture& picture) const;
+  [[nodiscard]] VisionTile tile_of(const EncodedPicture& picture) const;
 
   VisionEncoder& vision_;
   Job job_, urgent_;

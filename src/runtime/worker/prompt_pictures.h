@@ -8,15 +8,16 @@
 
 #include "quire/multimodal.h"
 #include "quire/picture.h"
+#include "runtime/worker/rope_positions.h"
 
 namespace quire {
 
 // Shared by all requests that show it. Its embeddings are written by the thread that leads a step, and read when they are there.
 struct EncodedPicture {
   std::string identifier;
-  std::uint32_t num_tiles = 0;
-  std::shared_ptr<const PictureTiles> tiles;  // until it is done
-  std::vector<float> embeds;                  // [tile][token][hidden_size]
+  std::uint32_t num_tiles = 0, tile_width = 0, tile_height = 0;  // pixels
+  std::shared_ptr<const PictureTiles> tiles;                     // until it is done
+  std::vector<float> embeds;                                     // [tile][token][hidden_size]
   std::uint32_t num_tiles_done = 0;
   std::atomic<bool> is_done = false;
 };
@@ -26,6 +27,8 @@ struct PromptPictures {
   std::vector<MultimodalFeature> features;
   std::vector<std::shared_ptr<EncodedPicture>> pictures;
   std::uint32_t width = 0;  // floats of an embedding
+  // Of each, where the model counts rows and columns of pictures; else empty.
+  std::vector<PlacedGrid> grids;
 
   [[nodiscard]] bool are_done() const {
     for (const auto& picture : pictures)

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "media/idefics3.h"
 #include "server/request/chat_pictures.h"
 
 namespace quire {
@@ -64,7 +63,7 @@ Result<void> join_parts(json::value& content, std::size_t index, PartsRead& read
       return std::unexpected(wrong(field, "must be an object with a type", R"(send {"type": "text", "text": ...})"));
     if (is_picture_part(type->get_string())) {
       if (const auto taken = read_picture(part, field, read); !taken) return taken;
-      places.append(kIdefics3Image).append("\n");
+      places.append(read.reading.mark).append("\n");
       parts.push_back(std::move(part));
       continue;
     }

@@ -43,6 +43,7 @@ struct PictureReading {
   bool sees = false;       // the model takes some
   bool parts = false;      // its template wants the parts of a message apart
   std::uint32_t most = 0;  // in one request
+  std::string_view mark;   // stands for one in texts, where parts are joined
 };
 
 struct ChatPrompt {

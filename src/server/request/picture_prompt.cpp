@@ -9,6 +9,7 @@
 #include <cctype>
 #include <utility>
 
+#include "base/check.h"
 #include "base/digest.h"
 
 namespace quire {
@@ -20,10 +21,6 @@ namespace {
 std::unexpected<Error> name_part(Error error, const ChatPicture& picture) {
   error.field = picture.field;
   return std::unexpected(std::move(error));
-}
-
-std::uint64_t tile_bytes(const PictureInfo& info) {
-  return std::uint64_t{3} * info.tile_side * info.tile_side;
 }
 
 // Tiles, and the memory that is counted for them.
@@ -64,28 +61,33 @@ std::shared_ptr<const void> PictureMemory::take(std::uint64_t bytes) {
   return {taken_.get(), [taken = taken_, bytes](const void* /*counter*/) { *taken -= bytes; }};
 }
 
-Result<PicturePrompt> PicturePrompt::create(std::span<const ChatPicture> pictures, const PictureInfo& info) {
-  PicturePrompt prompt(pictures, info);
+Result<PicturePrompt> PicturePrompt::create(std::span<const ChatPicture> pictures, const PictureInfo& info,
+                                            const PictureProcessor* processor) {
+  QUIRE_CHECK(pictures.empty() || processor != nullptr, "a picture for a model that sees none");
+  PicturePrompt prompt(pictures, info, processor);
   for (const ChatPicture& picture : pictures) {
     const auto head = read_picture_head(picture.file);
     if (!head) return name_part(head.error(), picture);
-    prompt.grids_.push_back(idefics3_grid(head->width, head->height, info));
+    auto shape = processor->shape(head->width, head->height, info);
+    if (!shape) return name_part(shape.error(), picture);
+    prompt.shapes_.push_back(*shape);
   }
   return prompt;
 }
 
 Result<std::string> PicturePrompt::expand(std::string_view rendered) const {
+  const std::string_view mark = processor_->mark;
   std::string text;
   std::size_t number = 0, at = 0;
-  for (std::size_t next = rendered.find(kIdefics3Image); next != std::string_view::npos; next = rendered.find(kIdefics3Image, at)) {
+  for (std::size_t next = rendered.find(mark); next != std::string_view::npos; next = rendered.find(mark, at)) {
     text += rendered.substr(at, next - at);
-    if (number < grids_.size()) text += idefics3_prompt(grids_[number], info_.tile_tokens);
+    if (number < shapes_.size()) text += processor_->text(shapes_[number]);
     ++number;
-    at = next + kIdefics3Image.size();
+    at = next + mark.size();
   }
-  if (number != grids_.size())
-    return fail(ErrorCode::invalid_argument, "messages", fmt::format("have {} places for {} pictures", number, grids_.size()),
-                fmt::format("leave {} out of texts", kIdefics3Image));
+  if (number != shapes_.size())
+    return fail(ErrorCode::invalid_argument, "messages", fmt::format("have {} places for {} pictures", number, shapes_.size()),
+                fmt::format("leave {} out of texts", mark));
   return text + std::string(rendered.substr(at));
 }
 
@@ -93,7 +95,7 @@ Result<PlaceholderRange> PicturePrompt::place(std::span<const TokenId> tokens, s
   const auto first = std::find(tokens.begin() + static_cast<std::ptrdiff_t>(at), tokens.end(), info_.token);
   const std::size_t begin = static_cast<std::size_t>(first - tokens.begin());
   std::vector<std::uint8_t> is_embed;
-  for (std::size_t left = std::size_t{grids_[number].num_tiles()} * info_.tile_tokens, i = begin; left > 0; ++i) {
+  for (std::uint64_t left = shapes_[number].num_tokens(), i = begin; left > 0; ++i) {
     if (i == tokens.size())
       return fail(ErrorCode::unsupported, pictures_[number].field, "has fewer tokens than embeddings",
                   "use the tokenizer that belongs to the model");
@@ -111,11 +113,11 @@ Result<std::vector<PromptPicture>> PicturePrompt::make(std::span<const TokenId> 
   for (std::size_t i = 0; i < pictures_.size(); ++i) {
     auto position = place(tokens, i, at);
     if (!position) return std::unexpected(std::move(position.error()));
-    auto room = memory.take(tile_bytes(info_) * grids_[i].num_tiles());
+    auto room = memory.take(shapes_[i].num_bytes());
     if (room == nullptr) return fail(ErrorCode::overloaded, "", "too many pictures wait to be seen", "try again later");
     const auto picture = decode_picture(pictures_[i].file);
     if (!picture) return name_part(picture.error(), pictures_[i]);
-    auto held = std::make_shared<HeldTiles>(HeldTiles{idefics3_tiles(*picture, info_), std::move(room)});
+    auto held = std::make_shared<HeldTiles>(HeldTiles{processor_->tiles(*picture, info_), std::move(room)});
     const PictureTiles* const tiles = &held->tiles;
     made.push_back({identifier_of(pictures_[i], salt), *std::move(position), {std::move(held), tiles}});
   }

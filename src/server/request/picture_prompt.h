@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "media/idefics3.h"
+#include "media/picture_processor.h"
 #include "quire/error.h"
 #include "quire/ids.h"
 #include "quire/picture.h"
@@ -33,7 +33,8 @@ class PictureMemory {
 class PicturePrompt {
  public:
   // Errors name the part of the message.
-  static Result<PicturePrompt> create(std::span<const ChatPicture> pictures, const PictureInfo& info);
+  // `processor`: of the info; null where there are no pictures.
+  static Result<PicturePrompt> create(std::span<const ChatPicture> pictures, const PictureInfo& info, const PictureProcessor* processor);
 
   [[nodiscard]] bool any() const { return !pictures_.empty(); }
   // With the text of each picture in its place. Errors: there are more or fewer places than pictures.
@@ -43,12 +44,14 @@ class PicturePrompt {
                                                         PictureMemory& memory) const;
 
  private:
-  PicturePrompt(std::span<const ChatPicture> pictures, const PictureInfo& info) : pictures_(pictures), info_(info) {}
+  PicturePrompt(std::span<const ChatPicture> pictures, const PictureInfo& info, const PictureProcessor* processor)
+      : pictures_(pictures), info_(info), processor_(processor) {}
   [[nodiscard]] Result<PlaceholderRange> place(std::span<const TokenId> tokens, std::size_t number, std::size_t& at) const;
 
   std::span<const ChatPicture> pictures_;
   const PictureInfo& info_;
-  std::vector<TileGrid> grids_;  // [picture]
+  const PictureProcessor* processor_;
+  std::vector<PictureShape> shapes_;  // [picture]
 };
 
 // Whether a template goes through the parts of a message's content, and so wants them apart.

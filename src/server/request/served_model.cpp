@@ -74,6 +74,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const S
   model->hidden_size_ = info.hidden_size;
   model->experts_ = {info.num_layers, info.experts_per_token, info.num_experts};
   model->pictures_ = info.pictures;
+  if (info.pictures.any()) model->processor_ = find_picture_processor(info.pictures.processor);
   model->max_pictures_ = server.max_pictures;
   model->template_source_ = server.chat_template.empty() ? info.tokenizer->chat_template : server.chat_template;
   if (!model->template_source_.empty()) model->template_ = ChatTemplate::parse(model->template_source_);
@@ -113,7 +114,7 @@ Result<std::string> ServedModel::adapter_of(const std::string& requested) const 
 
 Result<std::string> ServedModel::render(ChatPrompt chat) const {
   const std::vector<ChatPicture> pictures = std::exchange(chat.pictures, {});
-  const auto prompt = PicturePrompt::create(pictures, pictures_);
+  const auto prompt = PicturePrompt::create(pictures, pictures_, processor_);
   if (!prompt) return std::unexpected(prompt.error());
   return render_with(*prompt, std::move(chat));
 }
@@ -262,7 +263,7 @@ Result<void> ServedModel::check_length(std::size_t num_tokens, const CompletionR
 // A prompt that is too long is refused before its pictures are decoded.
 Result<std::vector<TokenId>> ServedModel::encode_chat(CompletionRequest& request) const {
   const std::vector<ChatPicture> pictures = std::exchange(request.chat.pictures, {});
-  const auto prompt = PicturePrompt::create(pictures, pictures_);
+  const auto prompt = PicturePrompt::create(pictures, pictures_, processor_);
   if (!prompt) return std::unexpected(prompt.error());
   const auto text = render_with(*prompt, std::move(request.chat));
   if (!text) return std::unexpected(text.error());

@@ -61,7 +61,9 @@ class ServedModel {
   [[nodiscard]] Result<std::string> adapter_of(const std::string& requested) const;
 
   // Of the pictures of chats; none where the model sees none.
-  [[nodiscard]] PictureReading picture_reading() const { return {pictures_.any(), wants_parts_, max_pictures_}; }
+  [[nodiscard]] PictureReading picture_reading() const {
+    return {processor_ != nullptr, wants_parts_, max_pictures_, processor_ == nullptr ? "" : processor_->mark};
+  }
   // The text a template makes of a conversation, pictures in it as their tokens; with continue_final_message it ends where that message
   // does.
   [[nodiscard]] Result<std::string> render(ChatPrompt chat) const;
@@ -99,8 +101,9 @@ class ServedModel {
   std::uint32_t max_model_len_ = 0;
   PoolingInfo pooling_;
   PictureInfo pictures_;
-  bool wants_parts_ = false;        // the template goes through parts of messages
-  std::uint32_t max_pictures_ = 0;  // of one request
+  const PictureProcessor* processor_ = nullptr;  // of them; null: the model reads text alone
+  bool wants_parts_ = false;                     // the template goes through parts of messages
+  std::uint32_t max_pictures_ = 0;               // of one request
   std::unique_ptr<PictureMemory> picture_memory_ = std::make_unique<PictureMemory>();
   std::uint32_t hidden_size_ = 0;
   ExpertShape experts_;

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 #include "format/quote.h"
 #include "runtime/model/config/config_fields.h"
 
@@ -11,13 +14,6 @@ namespace {
 
 constexpr std::uint32_t kMostVisionNumber = 1U << 16U;
 constexpr std::uint32_t kMostPatches = 1U << 14U;
-
-std::optional<VisionActivation> activation_of(std::string_view name) {
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return VisionActivation::gelu_tanh;
-  if (name == "gelu") return VisionActivation::gelu_erf;
-  if (name == "quick_gelu") return VisionActivation::quick_gelu;
-  return std::nullopt;
-}
 
 std::optional<Error> check_vision(const VisionConfig& config) {
   const auto wrong = [](const char* key, std::string problem) {
@@ -39,13 +35,11 @@ std::optional<Error> check_vision(const VisionConfig& config) {
   return std::nullopt;
 }
 
-}  // namespace
-
-Result<VisionConfig> read_idefics3_vision(const JsonRef& json, std::uint32_t output_size) {
+Result<VisionConfig> read_idefics3(const JsonRef& json, std::uint32_t output_size) {
   const auto vision = json.at("vision_config");
   if (!vision) return std::unexpected(vision.error());
   JsonFields fields(*vision), outer(json);
-  VisionConfig config;
+  VisionConfig config{.processor = "idefics3"};
   config.hidden_size = fields.get_or<std::uint32_t>("hidden_size", 1152);
   config.intermediate_size = fields.get_or<std::uint32_t>("intermediate_size", 3072);
   config.num_layers = fields.get_or<std::uint32_t>("num_hidden_layers", 12);
@@ -54,7 +48,7 @@ Result<VisionConfig> read_idefics3_vision(const JsonRef& json, std::uint32_t out
   config.patch_size = fields.get_or<std::uint32_t>("patch_size", 32);
   config.norm_epsilon = fields.get_or<float>("layer_norm_eps", 1e-6F);
   const auto activation = fields.get_or<std::string>("hidden_act", "gelu_pytorch_tanh");
-  if (const auto known = activation_of(activation))
+  if (const auto known = vision_activation_of(activation))
     config.activation = *known;
   else
     refuse_key(fields, "vision_config.hidden_act", fmt::format("{} is not implemented", in_quotes(activation)), "use a model with gelu");
@@ -67,6 +61,22 @@ Result<VisionConfig> read_idefics3_vision(const JsonRef& json, std::uint32_t out
     if (error) return std::unexpected(*error);
   if (auto error = check_vision(config)) return std::unexpected(std::move(*error));
   return config;
+}
+
+}  // namespace
+
+std::optional<VisionActivation> vision_activation_of(std::string_view name) {
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return VisionActivation::gelu_tanh;
+  if (name == "gelu") return VisionActivation::gelu_erf;
+  if (name == "quick_gelu") return VisionActivation::quick_gelu;
+  return std::nullopt;
+}
+
+const VisionFamily* find_vision_family(std::string_view architecture) {
+  static constexpr std::array<std::string_view, 1> kLlama{"llama"};
+  static constexpr std::array kFamilies{VisionFamily{"idefics3", kLlama, read_idefics3}, VisionFamily{"smolvlm", kLlama, read_idefics3}};
+  const auto* const found = std::ranges::find(kFamilies, architecture, &VisionFamily::architecture);
+  return found == kFamilies.end() ? nullptr : found;
 }
 
 }  // namespace quire

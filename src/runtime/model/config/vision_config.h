@@ -3,6 +3,9 @@
 // of the text's width of its outputs.
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "format/json.h"
 #include "quire/error.h"
@@ -12,6 +15,7 @@ namespace quire {
 enum class VisionActivation : std::uint8_t { gelu_tanh, gelu_erf, quick_gelu };
 
 struct VisionConfig {
+  std::string_view processor;  // PictureInfo::processor of the family
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;
   std::uint32_t num_layers = 0;
@@ -23,16 +27,41 @@ struct VisionConfig {
   std::uint32_t shuffle = 1;      // patches of so many rows and columns become one embedding
   std::uint32_t output_size = 0;  // of an embedding
   std::int32_t token = -1;        // of the text, whose places take embeddings
+  // Of encoders that take pictures of any size, whose image_size is 0 (Qwen2-VL and Qwen2.5-VL).
+  bool counts_rows = false;                      // the decoder's positions count rows and columns of embeddings (M-RoPE)
+  bool is_gated = false;                         // RMS norms and gated units (Qwen2.5-VL), else LayerNorm and one product
+  std::uint32_t frames = 1;                      // of a patch, all the same
+  std::uint32_t window = 0;                      // embeddings across and down that attend to one another; 0: all
+  std::vector<std::uint32_t> whole_layers = {};  // in which all do, nevertheless
 
   [[nodiscard]] std::uint32_t side() const { return image_size / patch_size; }
   [[nodiscard]] std::uint32_t num_patches() const { return side() * side(); }
   [[nodiscard]] std::uint32_t num_embeds() const { return num_patches() / (shuffle * shuffle); }
+  // Pixels of an embedding whose row and column count in the decoder; 0: they do not.
+  [[nodiscard]] std::uint32_t grid_side() const { return counts_rows ? patch_size * shuffle : 0; }
   [[nodiscard]] std::uint32_t head_dim() const { return hidden_size / num_heads; }
-  [[nodiscard]] std::uint32_t patch_values() const { return 3 * patch_size * patch_size; }
+  [[nodiscard]] std::uint32_t patch_values() const { return 3 * frames * patch_size * patch_size; }
   [[nodiscard]] std::uint32_t shuffled_size() const { return hidden_size * shuffle * shuffle; }
 };
 
-// Of config.json of Idefics3 or SmolVLM; `output_size` is the decoder's hidden_size. Errors: `unsupported`, `corrupt`, naming the key.
-Result<VisionConfig> read_idefics3_vision(const JsonRef& config, std::uint32_t output_size);
+inline constexpr std::uint32_t kMostVisionHeadDim = 512;
+
+// What configs call one of them; none: it is not implemented.
+[[nodiscard]] std::optional<VisionActivation> vision_activation_of(std::string_view name);
+
+// What Qwen2-VL or Qwen2.5-VL (`is_gated`) says of its encoder. Errors: as VisionFamily::read.
+Result<VisionConfig> read_qwen_vision(const JsonRef& config, bool is_gated, std::uint32_t output_size);
+
+// What sets one family apart where config.json is read. A further one is a line in find_vision_family(), one in load_vision_encoder() if
+// its encoder is another network, one in read_picture_info(), and a PictureProcessor (src/media/picture_processor.h).
+struct VisionFamily {
+  std::string_view architecture;               // config.json's model_type
+  std::span<const std::string_view> decoders;  // the model_type of its text_config
+  // The rest of it; `output_size` is the decoder's hidden_size. Errors: `unsupported`, `corrupt`, naming the key.
+  Result<VisionConfig> (*read)(const JsonRef& config, std::uint32_t output_size);
+};
+
+// Null: no model that sees, or none that is served as one.
+[[nodiscard]] const VisionFamily* find_vision_family(std::string_view architecture);
 
 }  // namespace quire

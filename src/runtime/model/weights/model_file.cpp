@@ -67,22 +67,32 @@ bool is_headless(const SafetensorsFolder& folder) {
   return std::ranges::any_of(folder.tensors(), is_embedding);
 }
 
+// As rename_parts() leaves them.
 bool is_of_vision(const TensorView& view) {
-  return view.name.starts_with("model.vision_model.") || view.name.starts_with("model.connector.");
+  for (const char* part : {"vision_model.", "connector.", "vision_tower.", "multi_modal_projector.", "visual."})
+    if (view.name.starts_with(part)) return true;
+  return false;
 }
 
-// Of a model that takes images, too, what reads and writes text, under the names that it has alone.
-void keep_text(std::vector<TensorView>& views) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kRenamed{
-      {{"language_model.model.", "model."}, {"language_model.lm_head.", "lm_head."}, {"model.language_model.", "model."}}};
+// Of a model that takes images, too, what reads and writes text has the names that it has alone, and what sees begins with its part's name:
+// folders differ in where they put "model.".
+void rename_parts(std::vector<TensorView>& views) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kRenamed{
+      {{"language_model.model.", "model."},
+       {"language_model.lm_head.", "lm_head."},
+       {"model.language_model.", "model."},
+       {"model.text_model.", "model."},
+       {"model.vision_model.", "vision_model."},
+       {"model.connector.", "connector."},
+       {"model.vision_tower.", "vision_tower."},
+       {"model.multi_modal_projector.", "multi_modal_projector."},
+       {"model.visual.", "visual."}}};
   for (TensorView& view : views)
     for (const auto& [from, to] : kRenamed)
-      if (view.name.starts_with(from)) view.name.replace(0, from.size(), to);
-  std::erase_if(views, [](const TensorView& view) {
-    for (const char* other : {"vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."})
-      if (view.name.starts_with(other)) return true;
-    return false;
-  });
+      if (view.name.starts_with(from)) {
+        view.name.replace(0, from.size(), to);
+        break;
+      }
 }
 
 }  // namespace
@@ -135,7 +145,8 @@ Result<std::vector<TensorView>> ModelFile::all_tensors() const {
     for (const GgufTensor& tensor : gguf->tensors()) views.push_back(view_of(tensor));
   } else if (const auto* folder = std::get_if<SafetensorsFolder>(&weights_)) {
     auto assembled = assemble_tensors(scheme_, folder->tensors(), [this](auto part, auto out) { return read(part, out); });
-    if (assembled && config_.takes_images) keep_text(*assembled);
+    if (assembled && (config_.takes_images || config_.vision)) rename_parts(*assembled);
+    if (assembled && config_.takes_images) std::erase_if(*assembled, is_of_vision);
     return assembled;
   }
   return views;
@@ -147,7 +158,6 @@ std::string ModelFile::name_of(TensorRole role, std::uint32_t layer, std::uint32
   constexpr std::string_view kDecoder = "model.";
   std::string name = hf_tensor_name(role, block, expert, config_.tensor_names);
   if (is_headless_ && name.starts_with(kDecoder)) name.erase(0, kDecoder.size());
-  if (config_.vision && name.starts_with(kDecoder)) name.insert(kDecoder.size(), "text_model.");
   return name;
 }
 

@@ -39,7 +39,7 @@ Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, 
                 "use the folder's F32, F16 or BF16 form");
   TaskCollector collector(file, std::move(*tensors), "the model's encoder of pictures");
   VisionWeights out;
-  const std::string tower = "model.vision_model.";
+  const std::string tower = "vision_model.";
   collector.convolution(tower + "embeddings.patch_embedding", c.hidden_size, c.patch_values(), out.patches);
   collector.floats(tower + "embeddings.position_embedding.weight", c.num_patches() * c.hidden_size, out.positions);
   out.layers.resize(c.num_layers);
@@ -56,7 +56,7 @@ Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, 
     collector.linear(at + "mlp.fc2", c.hidden_size, c.intermediate_size, layer.down);
   }
   collect_norm(collector, tower + "post_layernorm", c.hidden_size, out.norm);
-  collector.matrix("model.connector.modality_projection.proj.weight", c.output_size, c.shuffled_size(), out.connector.matrix);
+  collector.matrix("connector.modality_projection.proj.weight", c.output_size, c.shuffled_size(), out.connector.matrix);
   auto tasks = collector.finish();
   if (!tasks) return std::unexpected(std::move(tasks.error()));
   if (auto packed = pack_weights(file, *tasks, pool, {}); !packed) return std::unexpected(std::move(packed.error()));

@@ -1,0 +1,188 @@
+// Pre-norm layers, all patches at once, and what makes embeddings of them. Units are rows of a product's inputs, or a head: what one makes
+// does not depend on where another ends, so the bits are those of a tile that is computed in one go.
+#include "runtime/model/vit_encoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kUnitRows = 32;  // patches that go through products together
+constexpr std::uint32_t kHeadParts = 2;  // in which the queries of a head take turns
+constexpr std::uint32_t kHeadRows = 16;  // whose scores a thread has at once
+
+std::uint32_t units_of(std::uint32_t rows) {
+  return (rows + kUnitRows - 1) / kUnitRows;
+}
+
+Activations floats(const float* x, std::size_t stride, std::uint32_t rows, std::uint32_t columns) {
+  return make_activations(ActivationMode::f32, x, stride, rows, columns, {});
+}
+
+}  // namespace
+
+VitEncoder::VitEncoder(const VisionConfig& config, const PictureInfo& info, VisionWeights weights, const Kernels& kernels, ThreadPool& pool)
+    : VisionEncoder(config, info, kernels, pool), weights_(std::move(weights)) {
+  const std::size_t widest = std::max({config.patch_values(), config.hidden_size, config.shuffled_size()});
+  input_.resize(kUnitRows * widest);
+  inner_.resize(std::size_t{kUnitRows} * std::max(config.intermediate_size, config.hidden_size));
+  reserve_ones(std::max(config.intermediate_size, config.num_patches()));
+  scores_.resize(std::size_t{pool.num_threads()} * (kHeadRows + 2) * config.num_patches());
+}
+
+std::uint64_t VitEncoder::workspace_bytes() const {
+  const VisionConfig& c = config();
+  const std::uint64_t run = std::uint64_t{5} * c.num_patches() * c.hidden_size + std::uint64_t{c.num_embeds()} * c.output_size;
+  return (run + input_.size() + inner_.size() + scores_.size()) * sizeof(float) + ones_bytes();
+}
+
+void VitEncoder::start(std::unique_ptr<VisionWork>& work, const VisionTile& tile, std::vector<float>& embeds) {
+  const VisionConfig& c = config();
+  QUIRE_CHECK(tile.width == c.image_size && tile.height == c.image_size, "a tile of the encoder's size");
+  if (work == nullptr) work = std::make_unique<Work>();
+  auto& own = static_cast<Work&>(*work);
+  own.pixels.assign(tile.rgb.begin(), tile.rgb.end());
+  for (auto* values : {&own.stream, &own.q, &own.k, &own.v, &own.attended}) values->resize(std::size_t{c.num_patches()} * c.hidden_size);
+  embeds.resize(std::size_t{c.num_embeds()} * c.output_size);
+  own.stage = Stage::patches;
+  own.layer = own.unit = 0;
+}
+
+std::uint32_t VitEncoder::num_units(Stage stage) const {
+  if (stage == Stage::attend) return config().num_heads * kHeadParts;
+  return units_of(stage == Stage::connect ? config().num_embeds() : config().num_patches());
+}
+
+bool VitEncoder::step(VisionWork& work, std::span<float> embeds) {
+  auto& own = static_cast<Work&>(work);
+  const std::uint32_t first = own.unit * kUnitRows;
+  const std::uint32_t rows = own.stage == Stage::connect ? config().num_embeds() : config().num_patches();
+  const std::uint32_t count = std::min(kUnitRows, rows - std::min(rows, first));
+  switch (own.stage) {
+    case Stage::patches:
+      take_patches(own, first, count);
+      break;
+    case Stage::project:
+      project(own, first, count);
+      break;
+    case Stage::attend:
+      attend(own, own.unit / kHeadParts, own.unit % kHeadParts);
+      break;
+    case Stage::mix:
+      mix(own, first, count);
+      break;
+    case Stage::connect:
+      connect(own, first, count, embeds.data() + std::size_t{first} * config().output_size);
+      break;
+    case Stage::done:
+      return true;
+  }
+  if (++own.unit < num_units(own.stage)) return false;
+  own.unit = 0;
+  const bool is_last = own.stage == Stage::mix && ++own.layer == config().num_layers;
+  if (own.stage == Stage::connect)
+    own.stage = Stage::done;
+  else if (is_last)
+    own.stage = Stage::connect;
+  else if (own.stage == Stage::mix)
+    own.stage = Stage::project;
+  else
+    own.stage = static_cast<Stage>(static_cast<std::uint8_t>(own.stage) + 1);
+  return own.stage == Stage::done;
+}
+
+// Patches lie as the convolution's weights do: by colour, row and column. Their positions are those of whole pictures, one by one
+// (transformers 4.57 moves all but the first by one; its later versions, vLLM and the models' makers do not).
+void VitEncoder::take_patches(Work& work, std::uint32_t first, std::uint32_t count) {
+  const VisionConfig& c = config();
+  const std::size_t patch = c.patch_size, side = c.side(), image = c.image_size;
+  pool().parallel_for(count, 4, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t top = (first + i) / side * patch, left = (first + i) % side * patch;
+      float* to = input_.data() + i * c.patch_values();
+      for (std::size_t channel = 0; channel < 3; ++channel)
+        for (std::size_t y = 0; y < patch; ++y)
+          for (std::size_t x = 0; x < patch; ++x) *to++ = colour(channel, work.pixels[3 * ((top + y) * image + left + x) + channel]);
+    }
+  });
+  const std::size_t at = std::size_t{first} * c.hidden_size;
+  product(weights_.patches, input_.data(), count, work.stream.data() + at);
+  kernels().add(work.stream.data() + at, weights_.positions.data() + at, count * c.hidden_size);
+}
+
+void VitEncoder::project(Work& work, std::uint32_t first, std::uint32_t count) {
+  const VisionLayerWeights& layer = weights_.layers[work.layer];
+  const std::size_t at = std::size_t{first} * config().hidden_size;
+  norm_rows(layer.attention_norm, work.stream.data() + at, count, input_.data());
+  product(layer.q, input_.data(), count, work.q.data() + at);
+  product(layer.k, input_.data(), count, work.k.data() + at);
+  product(layer.v, input_.data(), count, work.v.data() + at);
+}
+
+// Keys and values of the head become matrices of two products: queries times keys, and weights times values.
+void VitEncoder::pack_head(Work& work, std::uint32_t head) const {
+  const std::uint32_t patches = config().num_patches(), dim = config().head_dim();
+  const std::size_t width = config().hidden_size, from = std::size_t{head} * dim;
+  MatrixPacker keys(WeightFormat::f32, patches, dim), values(WeightFormat::f32, dim, patches);
+  std::vector<float> row(patches);
+  for (std::uint32_t i = 0; i < patches; ++i) keys.put_f32(i, std::span(work.k).subspan(i * width + from, dim));
+  for (std::uint32_t j = 0; j < dim; ++j) {
+    for (std::size_t i = 0; i < patches; ++i) row[i] = work.v[i * width + from + j];
+    values.put_f32(j, row);
+  }
+  work.keys = keys.finish();
+  work.values = values.finish();
+}
+
+void VitEncoder::attend(Work& work, std::uint32_t head, std::uint32_t part) {
+  if (part == 0) pack_head(work, head);
+  const std::uint32_t patches = config().num_patches(), dim = config().head_dim();
+  const std::size_t width = config().hidden_size, from = std::size_t{head} * dim;
+  const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
+  const std::uint32_t num_blocks = (patches + kHeadRows - 1) / kHeadRows;
+  const std::uint32_t first_block = num_blocks * part / kHeadParts, end_block = num_blocks * (part + 1) / kHeadParts;
+  pool().parallel_for(end_block - first_block, 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
+    float* const scores = scores_.data() + std::size_t{thread} * (kHeadRows + 2) * patches;
+    for (std::uint32_t block = first_block + begin; block < first_block + end; ++block) {
+      const std::uint32_t first = block * kHeadRows, count = std::min(kHeadRows, patches - first);
+      const std::size_t at = first * width + from;
+      kernels().matmul(work.keys, floats(work.q.data() + at, width, count, dim), scores, patches, 0, work.keys.num_panels());
+      for (std::size_t i = 0; i < count; ++i) softmax(scores + i * patches, patches, scale, scores + std::size_t{kHeadRows} * patches);
+      kernels().matmul(work.values, floats(scores, patches, count, patches), work.attended.data() + at, width, 0, work.values.num_panels());
+    }
+  });
+}
+
+void VitEncoder::mix(Work& work, std::uint32_t first, std::uint32_t count) {
+  const VisionConfig& c = config();
+  const VisionLayerWeights& layer = weights_.layers[work.layer];
+  const std::size_t at = std::size_t{first} * c.hidden_size;
+  const std::uint32_t size = count * c.hidden_size;
+  float* const stream = work.stream.data() + at;
+  product(layer.output, work.attended.data() + at, count, input_.data());
+  kernels().add(stream, input_.data(), size);
+  norm_rows(layer.mlp_norm, stream, count, input_.data());
+  product(layer.up, input_.data(), count, inner_.data());
+  activate(c.activation, inner_.data(), count, c.intermediate_size);
+  product(layer.down, inner_.data(), count, input_.data());
+  kernels().add(stream, input_.data(), size);
+}
+
+// An embedding is made of `shuffle` rows and columns of patches, one row behind the other.
+void VitEncoder::connect(const Work& work, std::uint32_t first, std::uint32_t count, float* embeds) {
+  const VisionConfig& c = config();
+  const std::size_t width = c.hidden_size, shuffle = c.shuffle, side = c.side(), out_side = side / shuffle;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t top = (first + i) / out_side * shuffle, left = (first + i) % out_side * shuffle;
+    for (std::size_t y = 0; y < shuffle; ++y)
+      norm_rows(weights_.norm, work.stream.data() + ((top + y) * side + left) * width, c.shuffle,
+                input_.data() + i * c.shuffled_size() + y * shuffle * width);
+  }
+  product(weights_.connector, input_.data(), count, embeds);
+}
+
+}  // namespace quire
