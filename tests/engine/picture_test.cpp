@@ -246,12 +246,6 @@ TEST_P(PictureEngine, WhatDoesNotFitIsRefusedByName) {
     return id ? std::string() : id.error().field;
   };
   EXPECT_EQ(field_of([](EngineRequest&) {}), "");
-  EXPECT_EQ(field_of([](EngineRequest& r) { r.session = true; }), "session");
-  EXPECT_EQ(field_of([](EngineRequest& r) {
-              r.beam_search = BeamSearchOptions{};
-              r.sampling.logprobs.reset();
-            }),
-            "beam_search");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[1].identifier = ""; }), "pictures[1]");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0].tiles = nullptr; }), "pictures[0]");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = GetParam().picture_at(11, "a", 2); }), "");

@@ -52,14 +52,17 @@ StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worke
 
 void StepLoop::add(Submission submission) {
   look_for_news();
-  if (submission.request.pictures.empty() || !pictures_.take(submission)) add_ready(std::move(submission));
+  if (submission.request.pictures.empty() || !pictures_.take(submission)) add_ready({.submission = std::move(submission)});
 }
 
-void StepLoop::add_ready(Submission submission) {
+void StepLoop::add_ready(LivePictures::Waiting ready) {
+  Submission& submission = ready.submission;
   if (submission.request.beam_search.has_value())
     searches_.add(submission);
   else
     add_request(submission);
+  for (const Fork& one : ready.forks) fork(one);
+  for (SessionTokens& input : ready.inputs) append(std::move(input));
   for (const Ending& ending : submission.ended) finish(ending.id, ending.reason);
 }
 
@@ -83,6 +86,7 @@ void StepLoop::add_request(Submission& submission) {
 
 void StepLoop::fork(const Fork& fork) {
   look_for_news();
+  if (pictures_.fork(fork)) return;
   if (options_.settles_for_forks) settle();
   forks_.fork(fork);
 }
@@ -95,7 +99,7 @@ void StepLoop::settle() {
 }
 
 void StepLoop::append(SessionTokens input) {
-  if (sessions_.append(std::move(input))) look_for_news();
+  if (!pictures_.append(input) && sessions_.append(std::move(input))) look_for_news();
 }
 
 void StepLoop::cancel(const Submission& submission, FinishReason reason) {
@@ -108,9 +112,11 @@ void StepLoop::cancel(const Submission& submission, FinishReason reason) {
 }
 
 void StepLoop::finish(RequestId id, FinishReason reason) {
-  Submission waiting;
+  LivePictures::Waiting waiting;
   if (const auto ended = pictures_.end(id, reason, waiting); ended != LivePictures::Ended::unknown) {
-    if (ended == LivePictures::Ended::all) cancel(waiting, reason);
+    if (ended == LivePictures::Ended::one) return;
+    cancel(waiting.submission, reason);
+    for (const Fork& fork : waiting.forks) forks_.cancel(fork, reason);
     return;
   }
   Live* live = live_.find_open(id);
@@ -137,9 +143,9 @@ void StepLoop::notify_with(const std::function<void()>& notify) {
 
 void StepLoop::step() {
   if (options_.grammars != nullptr) failures_.end_refused(options_.grammars->collect());
-  for (Submission& submission : pictures_.take_ready()) {
+  for (LivePictures::Waiting& ready : pictures_.take_ready()) {
     look_for_news();
-    add_ready(std::move(submission));
+    add_ready(std::move(ready));
   }
   std::optional<Planned> next;
   const bool may_plan = core_->counters().num_unfinished > 0 || awaits_transfers() || is_due(clock_->now_s());

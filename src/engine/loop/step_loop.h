@@ -162,7 +162,7 @@ class StepLoop {
 
   // A pin has expired.
   [[nodiscard]] bool is_due(double now_s) const { return core_->next_deadline().value_or(now_s + 1.0) <= now_s; }
-  void add_ready(Submission submission);
+  void add_ready(LivePictures::Waiting ready);
   void add_request(Submission& submission);
   [[nodiscard]] Planned plan();
   // Until nothing is in flight.

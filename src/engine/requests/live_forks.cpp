@@ -87,6 +87,15 @@ void LiveForks::fork(const Fork& fork) {
   }
 }
 
+void LiveForks::cancel(const Fork& fork, FinishReason reason) {
+  for (std::uint32_t i = 0; i < fork.options.n; ++i) {
+    Live child;
+    child.sink = fork.sink;
+    child.arrival_s = fork.arrival_s;
+    live_.end({fork.first.value + i}, child, reason);
+  }
+}
+
 Result<void> LiveForks::fork_one(const Fork& fork, std::uint32_t number, Live& child) {
   const Live* parent = live_.find_open(fork.parent);
   if (parent == nullptr) return fail(ErrorCode::not_found, "parent", "the request has ended", "fork one before it ends");

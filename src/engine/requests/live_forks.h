@@ -29,6 +29,8 @@ class LiveForks {
   void end_expected(RequestId id, FinishReason reason);
   // Each child's first output is what the parent has put out; where there is none to fork, it is its last.
   void fork(const Fork& fork);
+  // Their last outputs, without having been forked.
+  void cancel(const Fork& fork, FinishReason reason);
 
   [[nodiscard]] std::uint32_t num_expected();
 

@@ -3,6 +3,7 @@
 #include "engine/requests/live_pictures.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/requests/live_requests.h"
@@ -33,43 +34,78 @@ bool LivePictures::take(Submission& submission) {
     if (shown->features[i].position.end() > num_cached && !shown->pictures[i]->is_done) needed.push_back(shown->pictures[i]);
   if (needed.empty()) return false;
   worker_.encode_ahead(needed);
-  waiting_.push_back({std::move(submission), std::move(needed)});
+  waiting_.push_back({.submission = std::move(submission), .needed = std::move(needed)});
   return true;
 }
 
-std::vector<Submission> LivePictures::take_ready() {
-  std::vector<Submission> ready;
+std::vector<LivePictures::Waiting> LivePictures::take_ready() {
+  std::vector<Waiting> ready;
+  if (waiting_.empty()) return ready;
   const auto is_ready = [](const Waiting& one) {
     return std::ranges::all_of(one.needed, [](const auto& picture) { return picture->is_done.load(); });
   };
+  std::deque<Waiting> left;
   for (Waiting& one : waiting_)
-    if (is_ready(one)) ready.push_back(std::move(one.submission));
-  std::erase_if(waiting_, is_ready);
+    if (is_ready(one))
+      ready.push_back(std::move(one));
+    else
+      left.push_back(std::move(one));
+  waiting_ = std::move(left);
   return ready;
 }
 
-std::uint32_t LivePictures::num_waiting() const {
-  std::uint32_t num = 0;
-  for (const Waiting& one : waiting_) num += one.submission.request.n - static_cast<std::uint32_t>(one.submission.ended.size());
-  return num;
+std::vector<RequestId> LivePictures::Waiting::ids() const {
+  std::vector<RequestId> ids;
+  for (std::uint32_t i = 0; i < submission.request.n; ++i) ids.push_back(sibling(submission, i));
+  for (const Fork& fork : forks)
+    for (std::uint32_t i = 0; i < fork.options.n; ++i) ids.push_back({fork.first.value + i});
+  return ids;
 }
 
-LivePictures::Ended LivePictures::end(RequestId id, FinishReason reason, Submission& whole) {
-  const auto found =
-      std::ranges::find_if(waiting_, [id](const Waiting& one) { return id.value - one.submission.id.value < one.submission.request.n; });
+std::deque<LivePictures::Waiting>::iterator LivePictures::find(RequestId id) {
+  return std::ranges::find_if(waiting_, [id](const Waiting& one) {
+    const auto is_child = [id](const Fork& fork) { return id.value - fork.first.value < fork.options.n; };
+    return id.value - one.submission.id.value < one.submission.request.n || std::ranges::any_of(one.forks, is_child);
+  });
+}
+
+std::uint32_t LivePictures::num_waiting() const {
+  std::size_t num = 0;
+  for (const Waiting& one : waiting_) num += one.ids().size() - one.submission.ended.size();
+  return static_cast<std::uint32_t>(num);
+}
+
+bool LivePictures::fork(const Fork& fork) {
+  const auto found = find(fork.parent);
+  if (found == waiting_.end()) return false;
+  found->forks.push_back(fork);
+  return true;
+}
+
+bool LivePictures::append(SessionTokens& input) {
+  const auto found = find(input.id);
+  if (found == waiting_.end()) return false;
+  if (input.id == found->submission.id)
+    found->submission.inputs.push_back(std::move(input.tokens));
+  else
+    found->inputs.push_back(std::move(input));
+  return true;
+}
+
+LivePictures::Ended LivePictures::end(RequestId id, FinishReason reason, Waiting& whole) {
+  const auto found = find(id);
   if (found == waiting_.end()) return Ended::unknown;
   auto& ended = found->submission.ended;
   if (std::ranges::find(ended, id, &Ending::id) == ended.end()) ended.push_back({id, reason});
-  if (ended.size() < found->submission.request.n) return Ended::one;
-  whole = std::move(found->submission);
+  if (ended.size() < found->ids().size()) return Ended::one;
+  whole = std::move(*found);
   waiting_.erase(found);
   return Ended::all;
 }
 
 std::vector<RequestId> LivePictures::ids() const {
   std::vector<RequestId> ids;
-  for (const Waiting& one : waiting_)
-    for (std::uint32_t i = 0; i < one.submission.request.n; ++i) ids.push_back(sibling(one.submission, i));
+  for (const Waiting& one : waiting_) std::ranges::copy(one.ids(), std::back_inserter(ids));
   return ids;
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/worker/prompt_pictures.h"
 
 namespace quire {
 namespace {
@@ -15,16 +16,19 @@ namespace {
 // Beams of a search differ by so much in their arrival: equal ones could preempt each other for ever (ForkRequest::arrival_time).
 constexpr double kBetweenBeams_s = 1e-6;
 
+// Nothing is drawn by chance: the token that comes is dropped, and its alternatives are what counts.
+std::shared_ptr<const SamplingParams> sampling_of(const EngineRequest& given) {
+  SamplingParams sampling;
+  sampling.temperature = 0.0F;
+  sampling.logprobs = std::max(2 * given.n, given.sampling.logprobs.value_or(0));
+  sampling.pictures = given.sampling.pictures;
+  return std::make_shared<const SamplingParams>(std::move(sampling));
+}
+
 }  // namespace
 
 Searches::Searches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars)
-    : core_(&core), grammars_(grammars), eos_ids_(std::move(eos_ids)), sampling_(kMaxLogprobs + 1) {
-  for (std::uint32_t count = 0; count <= kMaxLogprobs; ++count) {
-    // Nothing is drawn by chance: the token that comes is dropped, and its alternatives are what counts.
-    sampling_[count].temperature = 0.0F;
-    sampling_[count].logprobs = count;
-  }
-}
+    : core_(&core), grammars_(grammars), eos_ids_(std::move(eos_ids)) {}
 
 NewRequest Searches::request_of(RequestId id, const Search& search) const {
   NewRequest request;
@@ -38,7 +42,8 @@ NewRequest Searches::request_of(RequestId id, const Search& search) const {
   request.structured_output = search.structured_output != nullptr;
   request.cache_salt = search.cache_salt;
   request.tags = &search.tags;
-  request.sampling = search.sampling;
+  request.sampling = search.sampling.get();
+  if (search.sampling->pictures != nullptr) request.multimodal = search.sampling->pictures->features;
   name_adapter(search.adapter.get(), request);
   return request;
 }
@@ -59,13 +64,12 @@ void Searches::add(Submission& submission, SharedLease adapter, double now_s) {
                     .ignore_eos = given.sampling.ignore_eos,
                     .eos_ids = eos_ids_,
                     .logprobs = given.sampling.logprobs});
-  const std::uint32_t num_logprobs = std::max(2 * given.n, given.sampling.logprobs.value_or(0));
   const auto [place, fresh] =
       searches_.try_emplace(submission.id, Search{.beams = std::move(beams),
                                                   .width = given.n,
                                                   .open = {{.id = new_beam(submission.id, 0)}},
                                                   .prompt = std::move(given.prompt),
-                                                  .sampling = &sampling_[num_logprobs],
+                                                  .sampling = sampling_of(given),
                                                   .structured_output = nullptr,
                                                   .adapter = std::move(adapter),
                                                   .name = std::move(given.name),
@@ -123,7 +127,7 @@ void Searches::go_on(RequestId id, Search& search, double now_s) {
   std::vector<Beam> before = std::exchange(search.open, {});
   const std::span<const BeamSearch::Beam> chosen = search.beams.beams();
   for (std::uint32_t parent = 0; parent < before.size(); ++parent)
-    if (std::ranges::find(chosen, parent, &BeamSearch::Beam::parent) == chosen.end()) close(before[parent], search.adapter, now_s);
+    if (std::ranges::find(chosen, parent, &BeamSearch::Beam::parent) == chosen.end()) close(before[parent], search, now_s);
   search.open.resize(chosen.size());
   for (std::uint32_t parent = 0; parent < before.size(); ++parent) {
     for (std::uint32_t i = 0; i < chosen.size(); ++i) {
@@ -131,7 +135,7 @@ void Searches::go_on(RequestId id, Search& search, double now_s) {
       search.open[i].id = new_beam(id, i);
       go_on_from(before[parent], chosen[i], i, search, now_s);
     }
-    close(before[parent], search.adapter, now_s);
+    close(before[parent], search, now_s);
   }
   search.num_missing = static_cast<std::uint32_t>(chosen.size());
 }
@@ -155,7 +159,7 @@ bool Searches::fork(const Beam& parent, const BeamSearch::Beam& chosen, RequestI
                             .next_token = chosen.token,
                             .max_tokens = num_tokens + 2 - view->num_prompt_tokens,
                             .resumable = true,
-                            .sampling = search.sampling};
+                            .sampling = search.sampling.get()};
   const Result<void> forked = core_->fork(parent.id, request, {.now = now_s});
   QUIRE_CHECK(forked.has_value() || forked.error().code == ErrorCode::unsupported, "there is room for a beam in the place of another");
   return forked.has_value();
@@ -172,22 +176,24 @@ void Searches::add_anew(std::uint32_t beam, RequestId id, const Search& search, 
   QUIRE_CHECK(added.has_value(), "the core takes what fitted before");
 }
 
-void Searches::close(Beam& beam, const SharedLease& adapter, double now_s) {
+void Searches::close(Beam& beam, const Search& search, double now_s) {
   beams_.erase(beam.id);
   if (grammars_ != nullptr) grammars_->remove(beam.id);
-  if (!std::exchange(beam.in_core, false)) return;
+  leave_core(beam, search, now_s);
+}
+
+bool Searches::leave_core(Beam& beam, const Search& search, double now_s) {
+  if (!std::exchange(beam.in_core, false)) return false;
   const FinishEffect effect = core_->finish(beam.id, RequestStatus::finished_stopped, {.now = now_s});
-  if (adapter != nullptr && effect == FinishEffect::in_flight) leaving_.emplace(beam.id, adapter);
+  if (effect == FinishEffect::in_flight) leaving_.emplace(beam.id, Leaving{search.adapter, search.sampling});
+  return true;
 }
 
 bool Searches::give_back(double now_s) {
   bool has_given = false;
   for (auto& [id, search] : searches_) {
-    for (Beam& beam : search.open) {
-      if (beam.offer.empty() || !std::exchange(beam.in_core, false)) continue;
-      core_->finish(beam.id, RequestStatus::finished_stopped, {.now = now_s});
-      has_given = true;
-    }
+    for (Beam& beam : search.open)
+      if (!beam.offer.empty()) has_given |= leave_core(beam, search, now_s);
   }
   return has_given;
 }
@@ -195,7 +201,7 @@ bool Searches::give_back(double now_s) {
 void Searches::end(RequestId id, double now_s) {
   const auto found = searches_.find(id);
   QUIRE_CHECK(found != searches_.end(), "it has not ended");
-  for (Beam& beam : found->second.open) close(beam, found->second.adapter, now_s);
+  for (Beam& beam : found->second.open) close(beam, found->second, now_s);
   std::erase(ready_, id);
   searches_.erase(found);
 }

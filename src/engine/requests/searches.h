@@ -74,7 +74,7 @@ class Searches {
     std::uint32_t num_missing = 1;
     // As every beam has them.
     std::vector<TokenId> prompt;
-    const SamplingParams* sampling = nullptr;
+    std::shared_ptr<const SamplingParams> sampling;             // with the pictures, if it shows some
     std::shared_ptr<const StructuredOutput> structured_output;  // may be null
     SharedLease adapter;                                        // the same
     std::string name;                                           // EngineRequest::name
@@ -82,6 +82,11 @@ class Searches {
     std::int64_t priority = 0;
     std::string cache_salt;
     RequestTags tags;
+  };
+  // Of a beam that a plan still names, which may have begun with these.
+  struct Leaving {
+    SharedLease adapter;
+    std::shared_ptr<const SamplingParams> sampling;
   };
   // Where an id of the core belongs.
   struct Place {
@@ -94,17 +99,18 @@ class Searches {
   void go_on_from(Beam& parent, const BeamSearch::Beam& chosen, std::uint32_t beam, Search& search, double now_s);
   bool fork(const Beam& parent, const BeamSearch::Beam& chosen, RequestId child, const Search& search, double arrival_s, double now_s);
   void add_anew(std::uint32_t beam, RequestId id, const Search& search, double now_s);
-  void close(Beam& beam, const SharedLease& adapter, double now_s);
+  void close(Beam& beam, const Search& search, double now_s);
+  // False: it had been given back.
+  bool leave_core(Beam& beam, const Search& search, double now_s);
   [[nodiscard]] NewRequest request_of(RequestId id, const Search& search) const;
 
   Core* core_;
   Grammars* grammars_;
   const std::vector<TokenId> eos_ids_;
-  std::vector<SamplingParams> sampling_;  // by the number of logprobs: outlives every beam
   std::map<RequestId, Search> searches_;
   std::unordered_map<RequestId, Place> beams_;
-  std::vector<RequestId> ready_;                        // searches none of whose beams is missing
-  std::unordered_map<RequestId, SharedLease> leaving_;  // beams that a plan still names, which may have begun with this adapter
+  std::vector<RequestId> ready_;                    // searches none of whose beams is missing
+  std::unordered_map<RequestId, Leaving> leaving_;  // beams
   std::uint64_t next_beam_ = kFirstBeam;
 };
 

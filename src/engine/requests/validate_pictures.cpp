@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
 namespace quire {
 namespace {
 
@@ -35,9 +33,6 @@ Result<void> check_picture(const PromptPicture& picture, std::size_t number, con
 Result<void> validate_pictures(const EngineRequest& request, const PictureInfo& info) {
   if (request.pictures.empty()) return {};
   if (!info.any()) return fail(ErrorCode::unsupported, "pictures", "are given, and the model reads text alone", "use a model that sees");
-  const std::pair<const char*, bool> given[] = {{"beam_search", request.beam_search.has_value()}, {"session", request.session}};
-  for (const auto& [field, is_given] : given)
-    if (is_given) return fail(ErrorCode::unsupported, field, "is given with pictures", "leave it out");
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < request.pictures.size(); ++i) {
     const PromptPicture& picture = request.pictures[i];
