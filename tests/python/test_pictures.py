@@ -1,0 +1,119 @@
+"""Pictures through the official clients of openai and anthropic, to a small model that is made here, and to an adapter of it."""
+
+import json
+import urllib.request
+
+import anthropic
+import openai
+import pytest
+
+import tiny_vision
+from quire_server import serving
+
+QUESTION = "What is it?"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    (folder / "model").mkdir()
+    tiny_vision.write_model(folder / "model")
+    tiny_vision.write_adapter(folder / "sea")
+    with serving(folder / "model", "--enable-lora", "--lora-modules", f"sea={folder}/sea") as address:
+        try:
+            in_chat(address, "smol", 1)
+        except openai.BadRequestError as error:
+            if "reads no pictures" in str(error):
+                pytest.skip("this build reads no pictures")
+            raise
+        yield address
+
+
+def client_of(url):
+    return openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
+
+
+def parts_of(number):
+    shown = [] if number is None else [{"type": "image_url", "image_url": {"url": tiny_vision.data_url(number)}}]
+    return [*shown, {"type": "text", "text": QUESTION}]
+
+
+# Each gives the text, the tokens of the prompt and how many of them were cached.
+def in_chat(url, model, number):
+    messages = [{"role": "user", "content": parts_of(number)}]
+    answer = client_of(url).chat.completions.create(model=model, messages=messages, max_tokens=8, temperature=0)
+    return answer.choices[0].message.content, answer.usage.prompt_tokens, answer.usage.prompt_tokens_details.cached_tokens
+
+
+def in_response(url, model, number):
+    shown = [] if number is None else [{"type": "input_image", "image_url": tiny_vision.data_url(number), "detail": "auto"}]
+    content = [*shown, {"type": "input_text", "text": QUESTION}]
+    answer = client_of(url).responses.create(model=model, input=[{"role": "user", "content": content}], max_output_tokens=8, temperature=0)
+    return answer.output_text, answer.usage.input_tokens, answer.usage.input_tokens_details.cached_tokens
+
+
+def in_message(url, model, number):
+    source = {"type": "base64", "media_type": "image/png", "data": None if number is None else tiny_vision.png_base64(number)}
+    content = [*([] if number is None else [{"type": "image", "source": source}]), {"type": "text", "text": QUESTION}]
+    answer = anthropic.Anthropic(base_url=url, api_key="-", max_retries=0).messages.create(
+        model=model, max_tokens=8, extra_body={"temperature": 0}, messages=[{"role": "user", "content": content}]
+    )
+    cached = answer.usage.cache_read_input_tokens or 0
+    return answer.content[0].text, answer.usage.input_tokens + cached, cached
+
+
+def over_http(url, model, number):
+    body = {"model": model, "messages": [{"role": "user", "content": parts_of(number)}], "max_tokens": 8, "temperature": 0}
+    request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("place, ask", [(0, in_chat), (1, in_response), (2, in_message)])
+def test_a_picture_is_seen(url, place, ask):
+    one, other = 20 + 2 * place, 21 + 2 * place  # nobody has shown these before
+    words, tokens, _ = ask(url, "smol", None)
+    first, with_picture, cached = ask(url, "smol", one)
+    assert with_picture == tokens + tiny_vision.PICTURE_TOKENS
+    assert cached < 16 and first == over_http(url, "smol", one) != words
+    again, _, cached = ask(url, "smol", one)
+    assert again == first and cached == (with_picture - 1) // 16 * 16
+    # As many tokens, and other blocks: their names have the digest of the file.
+    shown, tokens, cached = ask(url, "smol", other)
+    assert tokens == with_picture and cached < 16 and shown != first
+
+
+@pytest.mark.parametrize("ask", (in_chat, in_response, in_message))
+def test_an_adapter_sees(url, ask):
+    base, adapted = ask(url, "smol", 9), ask(url, "sea", 9)
+    assert adapted[0] == over_http(url, "sea", 9) != base[0] and adapted[1] == base[1]
+    assert adapted[0] != ask(url, "sea", 8)[0]
+
+
+def test_pictures_in_turns_stay(url):
+    messages = [{"role": "user", "content": parts_of(3)}]
+    client = client_of(url)
+    first = client.chat.completions.create(model="smol", messages=messages, max_tokens=8, temperature=0)
+    messages += [{"role": "assistant", "content": first.choices[0].message.content}, {"role": "user", "content": parts_of(4)}]
+    second = client.chat.completions.create(model="smol", messages=messages, max_tokens=8, temperature=0)
+    assert second.usage.prompt_tokens > first.usage.prompt_tokens + tiny_vision.PICTURE_TOKENS
+    assert second.usage.prompt_tokens_details.cached_tokens >= first.usage.prompt_tokens // 16 * 16
+
+
+def test_a_stream_is_the_same_answer(url):
+    chunks = client_of(url).chat.completions.create(
+        model="smol", messages=[{"role": "user", "content": parts_of(5)}], max_tokens=8, temperature=0, stream=True
+    )
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == over_http(url, "smol", 5)
+
+
+def test_errors_name_the_part(url):
+    content = [{"type": "text", "text": QUESTION}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+    with pytest.raises(openai.BadRequestError) as error:
+        client_of(url).chat.completions.create(model="smol", messages=[{"role": "user", "content": content}])
+    assert error.value.param == "messages[0].content[1]"
+    with pytest.raises(anthropic.BadRequestError, match=r"messages\[0\].content\[0\]"):
+        source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+        anthropic.Anthropic(base_url=url, api_key="-", max_retries=0).messages.create(
+            model="smol", max_tokens=4, messages=[{"role": "user", "content": [{"type": "image", "source": source}]}]
+        )
