@@ -120,6 +120,10 @@ Result<int> bench(const BenchFlags& flags) {
     fmt::print("{:5} {:11.1f} {:14.1f} {:14.1f} {:13.2f} {:13.2f}\n", concurrency, median.total_tokens_per_s, median.first_p50_ms,
                median.first_p99_ms, median.gap_p50_ms, median.gap_p99_ms);
   }
+  if (const ExpertReads experts = (*engine)->stats().expert_reads; experts.num_used > 0)
+    fmt::print("experts: {:.1f} % of {} were not in memory, {} read\n",
+               100.0 * static_cast<double>(experts.num_read) / static_cast<double>(experts.num_used), experts.num_used,
+               format_bytes(experts.bytes_read));
   return 0;
 }
 
