@@ -359,6 +359,9 @@ cmd_bench() {
       need_model
       need_routers
       exec "$ROUTERS/bin/python" bench/routers.py --binary build/release/quire --model "$MODEL" "$@" ;;
+    transcribe)
+      configure_and_build release quire
+      exec python3 bench/transcribe.py --binary build/release/quire "$@" ;;
     flags | tiers | break_even | sessions | structured | lora | drafts | answers | what_if_own)
       configure_and_build release quire
       need_model
