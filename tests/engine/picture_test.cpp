@@ -20,15 +20,29 @@ namespace quire {
 namespace {
 
 constexpr TokenId kPlace = 299;
-constexpr std::uint32_t kSide = 16, kTileTokens = 4;
-constexpr const char* kConfig = R"({"model_type": "smolvlm", "scale_factor": 2, "image_token_id": 299,
+constexpr std::uint32_t kSide = 16;
+
+// A model, how many tokens a tile of it is, and how many tiles a picture has at most.
+struct SeeingFamily {
+  const char* config;
+  std::uint32_t tile_tokens, most_tiles;
+};
+
+constexpr SeeingFamily kSmolVlm{R"({"model_type": "smolvlm", "scale_factor": 2, "image_token_id": 299,
     "text_config": {"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
                     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
                     "tie_word_embeddings": false},
     "vision_config": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16,
-                      "patch_size": 4}})";
+                      "patch_size": 4}})",
+                                4, 17};
+constexpr SeeingFamily kSeeingLlava{R"({"model_type": "llava", "image_token_index": 299,
+    "text_config": {"model_type": "qwen2", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "rms_norm_eps": 1e-5},
+    "vision_config": {"model_type": "clip_vision_model", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
+                      "num_attention_heads": 4, "image_size": 16, "patch_size": 4}})",
+                                    16, 1};
 
-PromptPicture picture_at(std::uint32_t offset, const std::string& name, std::uint32_t num_tiles) {
+PromptPicture picture_at(std::uint32_t offset, const std::string& name, std::uint32_t num_tiles, std::uint32_t tile_tokens = 4) {
   auto tiles = std::make_shared<PictureTiles>();
   tiles->count = num_tiles;
   tiles->side = kSide;
@@ -37,14 +51,16 @@ PromptPicture picture_at(std::uint32_t offset, const std::string& name, std::uin
   std::vector<std::uint8_t> is_embed;
   for (std::uint32_t i = 0; i < num_tiles; ++i) {
     if (i > 0) is_embed.push_back(0);
-    is_embed.insert(is_embed.end(), kTileTokens, 1);
+    is_embed.insert(is_embed.end(), tile_tokens, 1);
   }
   return {name, PlaceholderRange(offset, is_embed), std::move(tiles)};
 }
 
 class PictureEngine : public testing::Test {
  protected:
-  PictureEngine() { tiny::write_vision_folder(folder_.file("model"), boost::json::parse(kConfig), "BF16"); }
+  explicit PictureEngine(const SeeingFamily& family = kSmolVlm) : family_(family) {
+    tiny::write_vision_folder(folder_.file("model"), boost::json::parse(family.config), "BF16");
+  }
 
   [[nodiscard]] EngineOptions options() const {
     EngineOptions options;
@@ -54,18 +70,19 @@ class PictureEngine : public testing::Test {
     options.num_threads = 2;
     return options;
   }
-  [[nodiscard]] static EngineRequest shows(const std::vector<std::pair<std::string, std::uint32_t>>& pictures, TokenId words = 7) {
+  [[nodiscard]] EngineRequest shows(const std::vector<std::pair<std::string, std::uint32_t>>& pictures, TokenId words = 7) const {
     EngineRequest request;
     const auto say = [&](std::uint32_t count) {
       for (std::uint32_t i = 0; i < count; ++i)
         request.prompt.push_back(static_cast<TokenId>((words * 31 + request.prompt.size() * 17) % 290));
     };
     say(11);
-    for (const auto& [name, num_tiles] : pictures) {
-      request.pictures.push_back(picture_at(static_cast<std::uint32_t>(request.prompt.size()), name, num_tiles));
+    for (const auto& [name, wanted] : pictures) {
+      const std::uint32_t num_tiles = std::min(wanted, family_.most_tiles);
+      request.pictures.push_back(picture_at(static_cast<std::uint32_t>(request.prompt.size()), name, num_tiles, family_.tile_tokens));
       for (std::uint32_t i = 0; i < num_tiles; ++i) {
         if (i > 0) request.prompt.push_back(5);
-        request.prompt.insert(request.prompt.end(), kTileTokens, kPlace);
+        request.prompt.insert(request.prompt.end(), family_.tile_tokens, kPlace);
       }
       say(9);
     }
@@ -75,7 +92,7 @@ class PictureEngine : public testing::Test {
     request.sampling.logprobs = 20;
     return request;
   }
-  static std::vector<EngineRequest> requests() {
+  [[nodiscard]] std::vector<EngineRequest> requests() const {
     std::vector<EngineRequest> all = {shows({{"a", 3}}),
                                       shows({{"b", 3}}),
                                       shows({}),
@@ -99,7 +116,7 @@ class PictureEngine : public testing::Test {
     return bits;
   }
   // `rounds` times all of them, at once or one after the other.
-  static Bits answers_of(const EngineOptions& options, bool together, EngineStats& stats, std::uint32_t rounds = 1) {
+  [[nodiscard]] Bits answers_of(const EngineOptions& options, bool together, EngineStats& stats, std::uint32_t rounds = 1) const {
     auto engine = create_engine(options, nullptr, nullptr);
     EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
     Collector sink;
@@ -121,10 +138,18 @@ class PictureEngine : public testing::Test {
     return bits;
   }
 
+  void expect_that_what_runs_beside_changes_nothing() const;
+
+  SeeingFamily family_;
   tiny::TempFolder folder_;
 };
 
-TEST_F(PictureEngine, WhatRunsBesideAndWhereAPromptIsCutChangesNothing) {
+class LlavaEngine : public PictureEngine {
+ protected:
+  LlavaEngine() : PictureEngine(kSeeingLlava) {}
+};
+
+void PictureEngine::expect_that_what_runs_beside_changes_nothing() const {
   EngineOptions plain = options();
   plain.cache.enable_prefix_caching = false;
   EngineStats stats;
@@ -139,6 +164,14 @@ TEST_F(PictureEngine, WhatRunsBesideAndWhereAPromptIsCutChangesNothing) {
     for (std::size_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i], alone[i % alone.size()]) << "request " << i << ", " << tokens;
     EXPECT_GT(stats.prefix_cache_hits, 0U);
   }
+}
+
+TEST_F(PictureEngine, WhatRunsBesideAndWhereAPromptIsCutChangesNothing) {
+  expect_that_what_runs_beside_changes_nothing();
+}
+
+TEST_F(LlavaEngine, WhatRunsBesideAndWhereAPromptIsCutChangesNothing) {
+  expect_that_what_runs_beside_changes_nothing();
 }
 
 TEST_F(PictureEngine, PreemptionsChangeNothing) {

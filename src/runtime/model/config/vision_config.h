@@ -15,21 +15,34 @@ enum class VisionActivation : std::uint8_t { gelu_tanh, gelu_erf, quick_gelu };
 
 struct VisionConfig {
   std::string_view processor;  // PictureInfo::processor of the family
+  std::string_view tower;      // how names of the encoder's tensors begin
+  std::string_view token_key = "image_token_id";
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;
-  std::uint32_t num_layers = 0;
+  std::uint32_t num_layers = 0;         // that pictures go through
+  std::uint32_t num_unused_layers = 0;  // of the file, behind these
   std::uint32_t num_heads = 0;
   std::uint32_t image_size = 0;  // pixels of a side
   std::uint32_t patch_size = 0;  // the same
   float norm_epsilon = 1e-6F;
   VisionActivation activation = VisionActivation::gelu_tanh;
+  bool class_token = false;  // before the patches, with the first position
+  bool patch_bias = true;
+  bool pre_norm = false;          // of patches, before the first layer
+  bool post_norm = true;          // behind the last one
+  std::uint32_t num_skipped = 0;  // first outputs that become no embeddings
   std::uint32_t shuffle = 1;      // patches of so many rows and columns become one embedding
+  // LLaVA's projector is of two matrices, with this between them; else there is one, without a bias.
+  std::optional<VisionActivation> projector = std::nullopt;
+  bool projector_bias = true;
   std::uint32_t output_size = 0;  // of an embedding
   std::int32_t token = -1;        // of the text, whose places take embeddings
 
   [[nodiscard]] std::uint32_t side() const { return image_size / patch_size; }
   [[nodiscard]] std::uint32_t num_patches() const { return side() * side(); }
-  [[nodiscard]] std::uint32_t num_embeds() const { return num_patches() / (shuffle * shuffle); }
+  // What attends to each other.
+  [[nodiscard]] std::uint32_t num_rows() const { return num_patches() + (class_token ? 1 : 0); }
+  [[nodiscard]] std::uint32_t num_embeds() const { return (num_rows() - num_skipped) / (shuffle * shuffle); }
   [[nodiscard]] std::uint32_t head_dim() const { return hidden_size / num_heads; }
   [[nodiscard]] std::uint32_t patch_values() const { return 3 * patch_size * patch_size; }
   [[nodiscard]] std::uint32_t shuffled_size() const { return hidden_size * shuffle * shuffle; }

@@ -32,13 +32,13 @@ void TaskCollector::matrix(TensorRole role, std::uint32_t layer, std::uint32_t r
   if (auto view = take(role, layer, 2, rows, columns, expert)) tasks_.push_back({std::move(*view), &out, nullptr, may_reorder});
 }
 
-void TaskCollector::convolution(const std::string& name, std::uint32_t outputs, std::uint32_t columns, Linear& out) {
+void TaskCollector::convolution(const std::string& name, std::uint32_t outputs, std::uint32_t columns, Linear& out, bool has_bias) {
   const auto found = unused_.find(name + ".weight");
   if (found != unused_.end() && found->second.rows * found->second.columns == std::uint64_t{outputs} * columns) {
     found->second.rows = outputs;
     found->second.columns = columns;
   }
-  linear(name, outputs, columns, out);
+  linear(name, outputs, columns, out, has_bias);
 }
 
 void TaskCollector::floats(TensorRole role, std::uint32_t layer, std::uint32_t count, std::vector<float>& out) {

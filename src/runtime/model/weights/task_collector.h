@@ -50,7 +50,7 @@ class TaskCollector {
     if (has_bias) vector(name + ".bias", rows, out.bias);
   }
   // A convolution's: the values of an output lie side by side, whatever their shape.
-  void convolution(const std::string& name, std::uint32_t outputs, std::uint32_t columns, Linear& out);
+  void convolution(const std::string& name, std::uint32_t outputs, std::uint32_t columns, Linear& out, bool has_bias = true);
   void floats(const std::string& name, std::uint32_t count, std::vector<float>& out);
   // So many floats, whatever their shape.
   void floats(TensorRole role, std::uint32_t layer, std::uint32_t count, std::vector<float>& out);
