@@ -14,6 +14,7 @@
 #include "runtime/model/config/config_fields.h"
 #include "runtime/model/config/config_layers.h"
 #include "runtime/model/config/config_states.h"
+#include "runtime/model/config/config_usual.h"
 #include "runtime/model/config/model_config.h"
 
 namespace quire {
@@ -76,22 +77,6 @@ std::uint32_t usual_head_dim(std::string_view architecture, std::uint32_t even_s
   for (const char* name : {"qwen3", "seed_oss", "ernie4_5", "glm", "glm4"})
     if (architecture == name) return 128;
   return architecture.starts_with("gemma") ? 256 : even_share;
-}
-
-// As a part of a model that takes images, a decoder's config leaves out what is as in its class of transformers.
-struct UsualShape {
-  std::string_view name;
-  std::uint32_t num_layers, hidden_size, intermediate_size, num_heads, num_kv_heads, vocab_size, context_length;
-};
-
-constexpr std::array kUsualShapes{
-    UsualShape{"llama", 32, 4096, 11008, 32, 0, 32000, 2048}, UsualShape{"mistral", 32, 4096, 14336, 32, 8, 32000, 131072},
-    UsualShape{"qwen2", 32, 4096, 22016, 32, 32, 151936, 32768}, UsualShape{"gemma3", 26, 2304, 9216, 8, 4, 262208, 131072}};
-
-// Null: all of it must be there.
-const UsualShape* usual_shape(const ModelConfig& config, bool is_part) {
-  const auto* const found = std::ranges::find(kUsualShapes, config.architecture, &UsualShape::name);
-  return is_part && found != kUsualShapes.end() ? found : nullptr;
 }
 
 void read_shape(JsonFields& fields, const Architecture& architecture, const UsualShape* usual, ModelConfig& config) {
@@ -353,29 +338,6 @@ void read_still_layers(const JsonRef& json, JsonFields& fields, ModelConfig& con
   }
 }
 
-Result<ModelConfig> read_decoder(const JsonRef& json, const std::string& architecture, bool is_part);
-
-// The decoder's config lies in that of the whole.
-Result<ModelConfig> config_with_pictures(const JsonRef& json, const VisionFamily& family) {
-  const auto text = json.at("text_config");
-  if (!text) return std::unexpected(text.error());
-  const auto type = text->get_or<std::string>("model_type", "llama");
-  if (!type) return std::unexpected(type.error());
-  if (std::ranges::find(family.decoders, *type) == family.decoders.end())
-    return fail(ErrorCode::unsupported, "config.json: text_config.model_type", fmt::format("{} is not implemented here", in_quotes(*type)),
-                fmt::format("use a model whose decoder is a {}", fmt::join(family.decoders, " or ")));
-  auto config = read_decoder(*text, *type, true);
-  if (!config) return config;
-  auto vision = family.read(json, config->hidden_size);
-  if (!vision) return std::unexpected(std::move(vision.error()));
-  if (!std::in_range<std::uint32_t>(vision->token) || static_cast<std::uint32_t>(vision->token) >= config->vocab_size)
-    return fail(ErrorCode::corrupt, fmt::format("config.json: {}", vision->token_key),
-                fmt::format("{} is not in the vocabulary", vision->token), "use the config that belongs to the weights");
-  config->vision = *vision;
-  config->architecture = family.architecture;
-  return config;
-}
-
 struct TextPart {
   JsonRef json;
   std::string architecture;
@@ -414,7 +376,7 @@ Result<ModelConfig> read_decoder(const JsonRef& json, const std::string& archite
         "lfm2, lfm2_moe, granitemoehybrid, nemotron_h, bamba, falcon_h1 or qwen3_next, one that sees of idefics3, smolvlm or llava, or "
         "whisper");
   }
-  read_shape(fields, *known, usual_shape(config, is_part), config);
+  read_shape(fields, *known, is_part ? usual_shape(config.architecture) : nullptr, config);
   config.rope_theta = fields.get_or<double>("rope_theta", known->rope_theta);
   if (!has_blocks(config.architecture)) read_rope(json, fields, config);
   read_switches(fields, *known, config);
@@ -433,6 +395,21 @@ Result<ModelConfig> read_decoder(const JsonRef& json, const std::string& archite
   if (config.architecture == "exaone4") set_still_layers(config);
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (auto error = config.check()) return std::unexpected(std::move(*error));
+  return config;
+}
+
+// The decoder's config lies in that of the whole.
+Result<ModelConfig> config_with_pictures(const JsonRef& json, const VisionFamily& family) {
+  const auto text = json.at("text_config");
+  if (!text) return std::unexpected(text.error());
+  const auto type = decoder_of(family, *text);
+  if (!type) return std::unexpected(type.error());
+  auto config = read_decoder(*text, *type, true);
+  if (!config) return config;
+  auto vision = read_vision(family, json, config->hidden_size, config->vocab_size);
+  if (!vision) return std::unexpected(std::move(vision.error()));
+  config->vision = *vision;
+  config->architecture = family.architecture;
   return config;
 }
 

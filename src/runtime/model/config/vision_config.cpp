@@ -153,4 +153,18 @@ const VisionFamily* find_vision_family(std::string_view architecture) {
   return found == kFamilies.end() ? nullptr : found;
 }
 
+Result<std::string> decoder_of(const VisionFamily& family, const JsonRef& text_config) {
+  auto type = text_config.get_or<std::string>("model_type", "llama");
+  if (!type || std::ranges::find(family.decoders, *type) != family.decoders.end()) return type;
+  return fail(ErrorCode::unsupported, "config.json: text_config.model_type", fmt::format("{} is not implemented here", in_quotes(*type)),
+              fmt::format("use a model whose decoder is a {}", fmt::join(family.decoders, " or ")));
+}
+
+Result<VisionConfig> read_vision(const VisionFamily& family, const JsonRef& config, std::uint32_t output_size, std::uint32_t vocab_size) {
+  auto vision = family.read(config, output_size);
+  if (!vision || (std::in_range<std::uint32_t>(vision->token) && static_cast<std::uint32_t>(vision->token) < vocab_size)) return vision;
+  return fail(ErrorCode::corrupt, fmt::format("config.json: {}", vision->token_key),
+              fmt::format("{} is not in the vocabulary", vision->token), "use the config that belongs to the weights");
+}
+
 }  // namespace quire

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "format/json.h"
@@ -59,5 +60,10 @@ struct VisionFamily {
 
 // Null: no model that sees, or none that is served as one.
 [[nodiscard]] const VisionFamily* find_vision_family(std::string_view architecture);
+
+// The model_type of the decoder, if the family may have it.
+Result<std::string> decoder_of(const VisionFamily& family, const JsonRef& text_config);
+// What sees of a model whose decoder has such a width and vocabulary. Errors: as VisionFamily::read.
+Result<VisionConfig> read_vision(const VisionFamily& family, const JsonRef& config, std::uint32_t output_size, std::uint32_t vocab_size);
 
 }  // namespace quire
