@@ -134,7 +134,7 @@ def exponent_of(name):
 
 def floats(name, kind, count):
     words = draw(name, count)
-    if name.endswith("norm.weight"):
+    if name.endswith(("norm.weight", ".norm1.weight", ".norm2.weight", ".ln_q.weight")):
         return (1.0 + ((words >> np.uint64(59)).astype(np.int64) - 16) / 64.0).astype(np.float32)
     bits = FLOAT_BITS[kind]
     exponent = -1 if name.endswith("bias") else exponent_of(name)

@@ -14,53 +14,70 @@
 #include "engine/create.h"
 #include "quire/engine.h"
 #include "runtime/model/rig.h"
+#include "runtime/model/tiny_qwen_vl.h"
 #include "runtime/model/tiny_vision.h"
 
 namespace quire {
 namespace {
 
 constexpr TokenId kPlace = 299;
-constexpr std::uint32_t kSide = 16;
-
-// A model, how many tokens a tile of it is, and how many tiles a picture has at most.
-struct SeeingFamily {
-  const char* config;
-  std::uint32_t tile_tokens, most_tiles;
-};
-
-constexpr SeeingFamily kSmolVlm{R"({"model_type": "smolvlm", "scale_factor": 2, "image_token_id": 299,
+constexpr std::uint32_t kTileTokens = 4;
+constexpr const char* kConfig = R"({"model_type": "smolvlm", "scale_factor": 2, "image_token_id": 299,
     "text_config": {"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
                     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
                     "tie_word_embeddings": false},
     "vision_config": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16,
-                      "patch_size": 4}})",
-                                4, 17};
-constexpr SeeingFamily kSeeingLlava{R"({"model_type": "llava", "image_token_index": 299,
+                      "patch_size": 4}})";
+
+constexpr const char* kQwenConfig = R"({"model_type": "qwen2_5_vl", "image_token_id": 299, "vocab_size": 300, "hidden_size": 64,
+    "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "rope_theta": 10000.0,
+    "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
+    "vision_config": {"depth": 2, "hidden_size": 48, "intermediate_size": 72, "num_heads": 4, "out_hidden_size": 64, "patch_size": 4,
+                      "window_size": 16, "fullatt_block_indexes": [1]}})";
+constexpr std::uint32_t kSquare = 8;  // pixels of an embedding
+
+constexpr const char* kLlavaConfig = R"({"model_type": "llava", "image_token_index": 299,
     "text_config": {"model_type": "qwen2", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
                     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "rms_norm_eps": 1e-5},
     "vision_config": {"model_type": "clip_vision_model", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
-                      "num_attention_heads": 4, "image_size": 16, "patch_size": 4}})",
-                                    16, 1};
+                      "num_attention_heads": 4, "image_size": 8, "patch_size": 4}})";
 
-PromptPicture picture_at(std::uint32_t offset, const std::string& name, std::uint32_t num_tiles, std::uint32_t tile_tokens = 4) {
-  auto tiles = std::make_shared<PictureTiles>();
-  tiles->count = num_tiles;
-  tiles->side = kSide;
-  tiles->rgb = tiny::drawn_bytes(name, std::size_t{3} * kSide * kSide * num_tiles);
-  // Before each tile's tokens stands one of the text.
-  std::vector<std::uint8_t> is_embed;
-  for (std::uint32_t i = 0; i < num_tiles; ++i) {
-    if (i > 0) is_embed.push_back(0);
-    is_embed.insert(is_embed.end(), tile_tokens, 1);
+// Of `count` tiles, or as high as so many rows of embeddings; LLaVA's always of one tile.
+struct SeeingFamily {
+  const char* name;
+  bool is_qwen;
+  std::uint32_t side;  // pixels of a tile
+  std::uint32_t most_tiles;
+  std::uint32_t too_many;
+  std::uint32_t num_cached;  // of 11 words, a picture of 17, and 9 words
+
+  [[nodiscard]] PromptPicture picture_at(std::uint32_t offset, const std::string& file, std::uint32_t count) const {
+    auto tiles = std::make_shared<PictureTiles>();
+    tiles->count = is_qwen ? 1 : count;
+    tiles->side = side;
+    tiles->rows = is_qwen ? count * kSquare : 0;
+    tiles->rgb = tiny::drawn_bytes(file, tiles->tile_bytes() * tiles->count);
+    if (is_qwen) return {file, PlaceholderRange(offset, count * kTileTokens), std::move(tiles)};
+    // Before each tile's tokens stands one of the text.
+    std::vector<std::uint8_t> is_embed;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if (i > 0) is_embed.push_back(0);
+      is_embed.insert(is_embed.end(), kTileTokens, 1);
+    }
+    return {file, PlaceholderRange(offset, is_embed), std::move(tiles)};
   }
-  return {name, PlaceholderRange(offset, is_embed), std::move(tiles)};
-}
+  void write(const std::string& folder) const {
+    if (is_qwen)
+      tiny::write_qwen_folder(folder, boost::json::parse(kQwenConfig), "BF16");
+    else
+      tiny::write_vision_folder(folder, boost::json::parse(most_tiles == 1 ? kLlavaConfig : kConfig), "BF16");
+  }
+};
 
-class PictureEngine : public testing::Test {
+class PictureEngine : public testing::TestWithParam<SeeingFamily> {
  protected:
-  explicit PictureEngine(const SeeingFamily& family = kSmolVlm) : family_(family) {
-    tiny::write_vision_folder(folder_.file("model"), boost::json::parse(family.config), "BF16");
-  }
+  PictureEngine() { GetParam().write(folder_.file("model")); }
 
   [[nodiscard]] EngineOptions options() const {
     EngineOptions options;
@@ -70,7 +87,7 @@ class PictureEngine : public testing::Test {
     options.num_threads = 2;
     return options;
   }
-  [[nodiscard]] EngineRequest shows(const std::vector<std::pair<std::string, std::uint32_t>>& pictures, TokenId words = 7) const {
+  [[nodiscard]] static EngineRequest shows(const std::vector<std::pair<std::string, std::uint32_t>>& pictures, TokenId words = 7) {
     EngineRequest request;
     const auto say = [&](std::uint32_t count) {
       for (std::uint32_t i = 0; i < count; ++i)
@@ -78,11 +95,11 @@ class PictureEngine : public testing::Test {
     };
     say(11);
     for (const auto& [name, wanted] : pictures) {
-      const std::uint32_t num_tiles = std::min(wanted, family_.most_tiles);
-      request.pictures.push_back(picture_at(static_cast<std::uint32_t>(request.prompt.size()), name, num_tiles, family_.tile_tokens));
+      const std::uint32_t num_tiles = std::min(wanted, GetParam().most_tiles);
+      request.pictures.push_back(GetParam().picture_at(static_cast<std::uint32_t>(request.prompt.size()), name, num_tiles));
       for (std::uint32_t i = 0; i < num_tiles; ++i) {
-        if (i > 0) request.prompt.push_back(5);
-        request.prompt.insert(request.prompt.end(), family_.tile_tokens, kPlace);
+        if (i > 0 && !GetParam().is_qwen) request.prompt.push_back(5);
+        request.prompt.insert(request.prompt.end(), kTileTokens, kPlace);
       }
       say(9);
     }
@@ -92,7 +109,7 @@ class PictureEngine : public testing::Test {
     request.sampling.logprobs = 20;
     return request;
   }
-  [[nodiscard]] std::vector<EngineRequest> requests() const {
+  static std::vector<EngineRequest> requests() {
     std::vector<EngineRequest> all = {shows({{"a", 3}}),
                                       shows({{"b", 3}}),
                                       shows({}),
@@ -116,7 +133,7 @@ class PictureEngine : public testing::Test {
     return bits;
   }
   // `rounds` times all of them, at once or one after the other.
-  [[nodiscard]] Bits answers_of(const EngineOptions& options, bool together, EngineStats& stats, std::uint32_t rounds = 1) const {
+  static Bits answers_of(const EngineOptions& options, bool together, EngineStats& stats, std::uint32_t rounds = 1) {
     auto engine = create_engine(options, nullptr, nullptr);
     EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
     Collector sink;
@@ -138,18 +155,10 @@ class PictureEngine : public testing::Test {
     return bits;
   }
 
-  void expect_that_what_runs_beside_changes_nothing() const;
-
-  SeeingFamily family_;
   tiny::TempFolder folder_;
 };
 
-class LlavaEngine : public PictureEngine {
- protected:
-  LlavaEngine() : PictureEngine(kSeeingLlava) {}
-};
-
-void PictureEngine::expect_that_what_runs_beside_changes_nothing() const {
+TEST_P(PictureEngine, WhatRunsBesideAndWhereAPromptIsCutChangesNothing) {
   EngineOptions plain = options();
   plain.cache.enable_prefix_caching = false;
   EngineStats stats;
@@ -166,15 +175,7 @@ void PictureEngine::expect_that_what_runs_beside_changes_nothing() const {
   }
 }
 
-TEST_F(PictureEngine, WhatRunsBesideAndWhereAPromptIsCutChangesNothing) {
-  expect_that_what_runs_beside_changes_nothing();
-}
-
-TEST_F(LlavaEngine, WhatRunsBesideAndWhereAPromptIsCutChangesNothing) {
-  expect_that_what_runs_beside_changes_nothing();
-}
-
-TEST_F(PictureEngine, PreemptionsChangeNothing) {
+TEST_P(PictureEngine, PreemptionsChangeNothing) {
   EngineStats stats;
   const Bits alone = answers_of(options(), false, stats);
   EngineOptions tight = options();
@@ -184,14 +185,14 @@ TEST_F(PictureEngine, PreemptionsChangeNothing) {
   for (std::size_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i], alone[i % alone.size()]) << "request " << i;
 }
 
-TEST_F(PictureEngine, EqualPicturesAreFoundInThePrefixCacheAndOthersAreNot) {
+TEST_P(PictureEngine, EqualPicturesAreFoundInThePrefixCacheAndOthersAreNot) {
   auto engine = create_engine(options(), nullptr, nullptr);
   ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
   Collector sink;
   const auto cached = [&](const EngineRequest& request) { return sink.wait((*engine)->submit(request, sink).value()).num_cached_tokens; };
   EXPECT_EQ(cached(shows({{"c", 17}})), 0U);
-  // 11 words, 17 tiles of 4 tokens and one between each two, 9 words.
-  EXPECT_EQ(cached(shows({{"c", 17}})), 96U);
+  // 11 words, 17 tiles of 4 tokens (of other models one between each two), 9 words.
+  EXPECT_EQ(cached(shows({{"c", 17}})), GetParam().num_cached);
   EXPECT_EQ(cached(shows({{"f", 17}})), 0U) << "its first block has tokens of the picture";
   EngineRequest salted = shows({{"c", 17}});
   salted.cache_salt = "other";
@@ -199,7 +200,19 @@ TEST_F(PictureEngine, EqualPicturesAreFoundInThePrefixCacheAndOthersAreNot) {
   EXPECT_EQ((*engine)->stop(60.0), 0U);
 }
 
-TEST_F(PictureEngine, SeveralAnswersToOnePromptShowTheSamePicture) {
+TEST_P(PictureEngine, DraftsChangeNothing) {
+  EngineStats stats;
+  const Bits alone = answers_of(options(), false, stats);
+  EngineOptions drafting = options();
+  drafting.speculation = {.num_speculative_tokens = 3, .prompt_lookup_min = 1, .prompt_lookup_max = 2};
+  drafting.scheduler.max_num_batched_tokens = 64;
+  const Bits together = answers_of(drafting, true, stats, 2);
+  ASSERT_TRUE(stats.speculation.has_value());
+  EXPECT_GT(stats.speculation->num_drafts, 0U);
+  for (std::size_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i], alone[i % alone.size()]) << "request " << i;
+}
+
+TEST_P(PictureEngine, SeveralAnswersToOnePromptShowTheSamePicture) {
   auto engine = create_engine(options(), nullptr, nullptr);
   ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
   Collector sink;
@@ -212,7 +225,7 @@ TEST_F(PictureEngine, SeveralAnswersToOnePromptShowTheSamePicture) {
   EXPECT_EQ((*engine)->stop(60.0), 0U);
 }
 
-TEST_F(PictureEngine, ARequestThatEndsWhileItsPictureIsEncodedIsToldOnce) {
+TEST_P(PictureEngine, ARequestThatEndsWhileItsPictureIsEncodedIsToldOnce) {
   auto engine = create_engine(options(), nullptr, nullptr);
   ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
   Collector sink;
@@ -230,7 +243,7 @@ TEST_F(PictureEngine, ARequestThatEndsWhileItsPictureIsEncodedIsToldOnce) {
   EXPECT_EQ((*engine)->stop(60.0), 0U);
 }
 
-TEST_F(PictureEngine, WhatDoesNotFitIsRefusedByName) {
+TEST_P(PictureEngine, WhatDoesNotFitIsRefusedByName) {
   auto engine = create_engine(options(), nullptr, nullptr);
   ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
   Collector sink;
@@ -250,13 +263,18 @@ TEST_F(PictureEngine, WhatDoesNotFitIsRefusedByName) {
             "beam_search");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[1].identifier = ""; }), "pictures[1]");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0].tiles = nullptr; }), "pictures[0]");
-  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = picture_at(11, "a", 2); }), "");
-  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = picture_at(11, "big", 18); }), "pictures[0]");
+  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = GetParam().picture_at(11, "a", std::min(2U, GetParam().most_tiles)); }), "");
+  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = GetParam().picture_at(11, "big", GetParam().too_many); }), "pictures[0]");
   EXPECT_EQ(field_of([](EngineRequest& r) { std::swap(r.pictures[0], r.pictures[1]); }), "pictures[1]");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.prompt.resize(15); }), "pictures[0]");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[1].position = PlaceholderRange(40, 11); }), "pictures[1]");
   EXPECT_EQ((*engine)->stop(60.0), 0U);
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, PictureEngine,
+                         testing::Values(SeeingFamily{"idefics3", false, 16, 17, 18, 96}, SeeingFamily{"llava", false, 8, 1, 2, 16},
+                                         SeeingFamily{"qwen2_5_vl", true, kTileTokens* kSquare, 17, 70, 80}),
+                         [](const auto& family) { return std::string(family.param.name); });
 
 }  // namespace
 }  // namespace quire

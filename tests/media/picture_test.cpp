@@ -14,6 +14,7 @@
 #include "media/data_url.h"
 #include "media/idefics3.h"
 #include "media/llava.h"
+#include "media/qwen_vl.h"
 #include "media/resample.h"
 
 namespace quire {
@@ -133,6 +134,40 @@ TEST_F(PictureTest, LlavaCutsAsTransformersDoes) {
     EXPECT_EQ(shape->num_bytes(), tiles.rgb.size());
     EXPECT_EQ(kLlava.text(*shape), "<image><image><image><image>");
   }
+}
+
+TEST_F(PictureTest, QwenScalesAsTransformersDoes) {
+  for (auto& line : recorded("qwen_vl")) {
+    std::string name, digest;
+    PictureInfo info{.processor = "qwen2_vl", .filter = 3, .tile_tokens = 4096, .max_tiles = 1};
+    std::uint32_t rows = 0, columns = 0;
+    line >> name >> info.min_pixels >> info.max_pixels >> info.embed_side >> rows >> columns >> digest;
+    const Picture picture = decoded(name);
+    const auto shape = kQwenVl.shape(picture.width, picture.height, info);
+    ASSERT_TRUE(shape.has_value()) << name;
+    EXPECT_EQ(shape->tile_height, rows * info.embed_side) << name;
+    EXPECT_EQ(shape->tile_width, columns * info.embed_side) << name;
+    EXPECT_EQ(shape->num_tokens(), rows * columns) << name;
+    const PictureTiles tiles = kQwenVl.tiles(picture, info);
+    EXPECT_EQ(tiles.count, 1U) << name;
+    EXPECT_EQ(tiles.rgb.size(), shape->num_bytes()) << name;
+    EXPECT_EQ(digest_of(tiles.rgb), digest) << name << " " << info.min_pixels << " " << info.max_pixels;
+  }
+}
+
+TEST(QwenVlTest, APictureIsAsManyMarksAsEmbeddings) {
+  const PictureInfo info{.processor = "qwen2_vl", .tile_tokens = 1280, .embed_side = 28, .min_pixels = 3136, .max_pixels = 1003520};
+  const auto shape = kQwenVl.shape(80, 60, info);
+  ASSERT_TRUE(shape.has_value());
+  EXPECT_EQ(kQwenVl.text(*shape), "<|image_pad|><|image_pad|><|image_pad|><|image_pad|><|image_pad|><|image_pad|>");
+}
+
+TEST(QwenVlTest, APictureOfAnotherShapeIsRefused) {
+  const PictureInfo info{.processor = "qwen2_vl", .tile_tokens = 30, .embed_side = 28, .min_pixels = 3136, .max_pixels = 1003520};
+  EXPECT_TRUE(kQwenVl.shape(140, 168, info).has_value());
+  EXPECT_FALSE(kQwenVl.shape(140, 196, info).has_value()) << "35 embeddings";
+  EXPECT_TRUE(kQwenVl.shape(1, 7, info).has_value());
+  EXPECT_FALSE(kQwenVl.shape(1, 201, info).has_value()) << "more than 200 times as high as wide";
 }
 
 TEST_F(PictureTest, CutAnywhereAFileIsRefusedOrWhole) {

@@ -115,9 +115,9 @@ class FakeEngine final : public Engine {
     deliver(std::move(output));
   }
   // Before the server starts: the model sees, and "<image>" is a token of its own, the one behind kFakeEos.
-  void see(PictureInfo pictures) {
+  void see(PictureInfo pictures, const std::string& mark = "<image>") {
     TokenizerSpec spec = *info_.tokenizer;
-    spec.tokens.emplace_back("<image>");
+    spec.tokens.push_back(mark);
     spec.types.push_back(TokenizerSpec::TokenType::control);
     info_.tokenizer = std::make_shared<const TokenizerSpec>(std::move(spec));
     pictures.token = static_cast<TokenId>(info_.vocab_size++);

@@ -26,6 +26,7 @@ Result<void> check_picture(const PromptPicture& picture, std::size_t number, con
     return wrong(fmt::format("has {} bytes in tiles of {} x {} pixels", tiles.rgb.size(), tiles.side, tiles.height()));
   if (picture.position.num_embeds() != tiles.count * tile_tokens)
     return wrong(fmt::format("has room for {} embeddings, and {} tiles", picture.position.num_embeds(), tiles.count));
+  if (info.counts_rows && picture.position.length() != picture.position.num_embeds()) return wrong("has other tokens among its embeddings");
   return {};
 }
 

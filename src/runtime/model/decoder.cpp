@@ -127,6 +127,8 @@ void Decoder::check(const BatchInput& input, const KvCache& cache, const PassOut
     QUIRE_CHECK(input.output_rows[i] < rows, "an output of no row");
     QUIRE_CHECK(i == 0 || input.output_rows[i - 1] < input.output_rows[i], "output rows ascend");
   }
+  QUIRE_CHECK(input.rope_positions.empty() || (config_.has_rope_sections() && input.rope_positions.size() == rows),
+              "positions within pictures of each row, where the model has any");
   for (const EmbeddedRow& embedded : input.embedded) QUIRE_CHECK(embedded.row < rows, "an embedding of no row");
   for (const TokenId token : input.tokens)
     QUIRE_CHECK(std::cmp_less(token, config_.vocab_size) && token >= 0, "a token outside the vocabulary");
@@ -138,7 +140,7 @@ void Decoder::embed(const BatchInput& input) {
     for (std::uint32_t row = begin; row < end; ++row) {
       float* hidden = pass_.workspace.hidden + std::size_t{row} * config_.hidden_size;
       embed_row(input, row, hidden);
-      take_angles(row);
+      take_angles(input, row);
       pass_.norm_row(hidden, weights_.layers[0].attn_norm, pass_.workspace.input + row * x.stride);
     }
     pass_.kernels.prepare(x, begin, end);
@@ -174,12 +176,22 @@ void Decoder::adapt_embedding(std::uint32_t row, TokenId token) {
   pass_.kernels.multiply_rows(adapter->embedding_b, added, 0, adapter->embedding_b.num_panels());
 }
 
-void Decoder::take_angles(std::uint32_t row) {
+void Decoder::take_angles(const BatchInput& input, std::uint32_t row) {
   const std::uint32_t half = config_.rotary_dim / 2;
   const std::size_t at = std::size_t{row} * half;
   const std::uint32_t position = pass_.workspace.positions[row];
   const auto& [cosines, sines] = pass_.workspace.angles;
-  rope_angles(position, frequencies_, {cosines + at, half}, {sines + at, half});
+  if (input.rope_positions.empty()) {
+    rope_angles(position, frequencies_, {cosines + at, half}, {sines + at, half});
+  } else {
+    const RopePosition& own = input.rope_positions[row];
+    std::size_t pair = 0;
+    for (const auto& [turn, count] : {std::pair(own.time, config_.rope_sections[0]), std::pair(own.row, config_.rope_sections[1]),
+                                      std::pair(own.column, config_.rope_sections[2])}) {
+      rope_angles(turn, std::span(frequencies_).subspan(pair, count), {cosines + at + pair, count}, {sines + at + pair, count});
+      pair += count;
+    }
+  }
   pass_.kernels.scale(cosines + at, config_.rope_attention_factor, half);
   pass_.kernels.scale(sines + at, config_.rope_attention_factor, half);
   if (window_frequencies_.empty()) return;

@@ -37,7 +37,7 @@ class Decoder {
   void embed_row(const BatchInput& input, std::uint32_t row, float* hidden);
   void adapt_embedding(std::uint32_t row, TokenId token);
   void adapt_logits(std::uint32_t count, const std::uint32_t* rows, std::span<float> logits);
-  void take_angles(std::uint32_t row);
+  void take_angles(const BatchInput& input, std::uint32_t row);
   void check_rows(std::span<const std::uint32_t> rows, std::size_t num_values, std::uint32_t width) const;
   void give_hidden(std::uint32_t count, const std::uint32_t* rows, std::span<float> hidden);
   void give_logits(std::uint32_t count, const std::uint32_t* rows, std::span<float> logits);

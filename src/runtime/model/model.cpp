@@ -75,6 +75,8 @@ class ModelLoader {
     const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs,  options.pool->num_threads(), positions,
                                  options.num_cache_groups,       options.max_lora_rank, weights->are_reordered()};
     Decoder decoder(file.config(), std::move(*weights), **kernels, options.activations, limits, *options.pool);
+    // No picture is larger than what is served.
+    if (info.pictures.tile_side == 0) info.pictures.tile_tokens = std::min(info.pictures.tile_tokens, positions);
     auto vision = load_vision_of(file, info, **kernels, *options.pool);
     if (!vision) return std::unexpected(std::move(vision.error()));
     if (*vision != nullptr) info.weight_bytes += (*vision)->weight_bytes();

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "runtime/kernel/layer_math.h"
+#include "runtime/model/qwen_vision_encoder.h"
 #include "runtime/model/vit_encoder.h"
 
 namespace quire {
@@ -109,6 +110,11 @@ void VisionEncoder::reserve_ones(std::size_t count) {
 
 Result<std::unique_ptr<VisionEncoder>> load_vision_encoder(const ModelFile& file, const VisionConfig& config, const PictureInfo& info,
                                                            const Kernels& kernels, ThreadPool& pool) {
+  if (info.processor == "qwen2_vl") {
+    auto own = load_qwen_vision(file, config, pool);
+    if (!own) return std::unexpected(std::move(own.error()));
+    return std::make_unique<QwenVisionEncoder>(config, info, *std::move(own), kernels, pool);
+  }
   auto weights = load_vision(file, config, pool);
   if (!weights) return std::unexpected(std::move(weights.error()));
   return std::make_unique<VitEncoder>(config, info, *std::move(weights), kernels, pool);

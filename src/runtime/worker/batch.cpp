@@ -30,6 +30,7 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
       pictures_(max_num_seqs),
       outlooks_(max_num_seqs) {
   tokens_.reserve(max_num_batched_tokens);
+  rope_positions_.reserve(max_num_batched_tokens);
   sequences_.reserve(max_num_seqs);
   output_rows_.reserve(max_num_batched_tokens);
   sampled_outputs_.reserve(std::size_t{max_num_seqs} * (num_spec_tokens + 1));
@@ -118,6 +119,11 @@ BatchInput Batch::build(const StepPlan& plan) {
   sequences_.clear();
   output_rows_.clear();
   embedded_.clear();
+  rope_positions_.clear();
+  const bool has_grids = std::ranges::any_of(scheduled_, [this](const ScheduledRequest& request) {
+    const PromptPictures* const shown = pictures(request.slot);
+    return shown != nullptr && !shown->grids.empty();
+  });
   sampled_outputs_.clear();
   prompt_runs_.clear();
   pool_runs_.clear();
@@ -138,10 +144,11 @@ BatchInput Batch::build(const StepPlan& plan) {
     tokens_.insert(tokens_.end(), scheduled.begin(), scheduled.end());
     tokens_.insert(tokens_.end(), request.drafts.begin(), request.drafts.end());
     if (pictures_[request.slot.value] != nullptr) add_embedded(request);
+    if (has_grids) add_positions(request);
     add_outputs(request);
   }
   QUIRE_CHECK(tokens_.size() <= plan.num_scheduled_tokens && tokens_.size() <= max_num_batched_tokens_);
-  return {tokens_, sequences_, output_rows_, embedded_};
+  return {tokens_, sequences_, output_rows_, embedded_, rope_positions_};
 }
 
 // Of the request whose tokens are the last ones.
@@ -160,6 +167,14 @@ void Batch::add_embedded(const ScheduledRequest& request) {
       embedded_.push_back({first_row + at - begin, picture.embeds.data() + static_cast<std::size_t>(embed) * shown.width});
     }
   }
+}
+
+// Of the request whose tokens are the last ones. Drafts, too, stand behind all pictures.
+void Batch::add_positions(const ScheduledRequest& request) {
+  const PromptPictures* const shown = pictures(request.slot);
+  rope_positions_.resize(tokens_.size());
+  place_rows(shown == nullptr ? std::span<const PlacedGrid>() : std::span(shown->grids), request.num_computed_tokens,
+             std::span(rope_positions_).last(request.num_tokens));
 }
 
 // Of the request whose tokens are the last ones.

@@ -93,6 +93,7 @@ class Batch {
   void add_prompt_run(const ScheduledRequest& request, std::uint32_t num_rows);
   void add_all(const ScheduledRequest& request, std::uint32_t begin);
   void add_embedded(const ScheduledRequest& request);
+  void add_positions(const ScheduledRequest& request);
   void add_pool_run(const ScheduledRequest& request, std::uint32_t begin);
 
   std::uint32_t max_model_len_;
@@ -104,6 +105,7 @@ class Batch {
   std::vector<BatchSequence> sequences_;
   std::vector<std::uint32_t> output_rows_;
   std::vector<EmbeddedRow> embedded_;
+  std::vector<RopePosition> rope_positions_;  // where a request has grids
   // Positions count in the request, places in the pass: batch-relative rows are in `output_rows_`.
   std::vector<PromptRows> prompt_rows_;                          // by slot
   std::vector<PoolingKind> pooling_;                             // by slot

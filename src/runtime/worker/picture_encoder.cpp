@@ -28,6 +28,8 @@ std::shared_ptr<const PromptPictures> PictureEncoder::take(std::span<const Promp
   const std::lock_guard lock(mutex_);
   for (const PromptPicture& picture : pictures) {
     taken->features.push_back({picture.identifier, picture.position});
+    if (const std::uint32_t side = vision_.config().grid_side(); side > 0)
+      taken->grids.push_back({picture.position.offset(), picture.tiles->height() / side, picture.tiles->side / side});
     std::weak_ptr<EncodedPicture>& known = known_[picture.identifier];
     std::shared_ptr<EncodedPicture> shared = known.lock();
     // One of another size under its name is its client's business: it is nobody else's.

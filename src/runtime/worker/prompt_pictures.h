@@ -8,6 +8,7 @@
 
 #include "quire/multimodal.h"
 #include "quire/picture.h"
+#include "runtime/worker/rope_positions.h"
 
 namespace quire {
 
@@ -26,6 +27,8 @@ struct PromptPictures {
   std::vector<MultimodalFeature> features;
   std::vector<std::shared_ptr<EncodedPicture>> pictures;
   std::uint32_t width = 0;  // floats of an embedding
+  // Of each, where the model counts rows and columns of pictures; else empty.
+  std::vector<PlacedGrid> grids;
 
   [[nodiscard]] bool are_done() const {
     for (const auto& picture : pictures)

@@ -1,6 +1,7 @@
 // Folders of models that take images, too: what of them reads and writes text is the model of text alone.
 #include <gtest/gtest.h>
 
+#include <boost/json/parse.hpp>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,23 @@ boost::json::object text_config(const std::string& type) {
   return config;
 }
 
-std::vector<float> logits_of_folder(const std::string& path) {
+// `places_rows`: as for a model that is told where rows stand, all of a text.
+std::vector<float> logits_of_folder(const std::string& path, bool places_rows = false) {
   tiny::Rig rig(path, {});
   rig.give_blocks(Slot{0}, tiny::blocks_for(30, 16, 1));
   std::vector<TokenId> prompt;
   for (TokenId i = 0; i < 30; ++i) prompt.push_back(7 * i % 300);
-  return rig.run(prompt, {{Slot{0}, 0, 30}});
+  const std::vector<BatchSequence> sequences = {{Slot{0}, 0, 30}};
+  if (!places_rows) return rig.run(prompt, sequences);
+  std::vector<std::uint32_t> rows;
+  std::vector<RopePosition> places;
+  for (std::uint32_t i = 0; i < 30; ++i) {
+    rows.push_back(i);
+    places.push_back({i, i, i});
+  }
+  std::vector<float> logits(std::size_t{30} * rig.vocab());
+  rig.model().forward({prompt, sequences, rows, {}, places}, rig.cache(), rig.tables(), {logits});
+  return logits;
 }
 
 // As published folders name them, and as transformers names them since.
@@ -69,6 +81,56 @@ TEST(TextPart, GemmaLeavesOutWhatIsUsual) {
   EXPECT_EQ(config->context_length, 131072U);
   EXPECT_EQ(config->vocab_size, 262208U);
   EXPECT_TRUE(config->tied_embeddings);
+}
+
+// Without pictures all of a row's three positions are the same, and so are all bits.
+TEST(TextPart, OfQwenIsQwen2) {
+  const tiny::TempFolder folder;
+  boost::json::object text = text_config("qwen2");
+  text["use_sliding_window"] = false;
+  text["rope_theta"] = 50000.0;
+  const ModelConfig config = tiny::from_json(boost::json::serialize(text)).value();
+  const auto tensors = tiny::make_tensors(config, false, "BF16");
+  tiny::write_hf_folder(folder.file("plain"), text, tensors);
+  const auto expected = logits_of_folder(folder.file("plain"));
+  for (const char* whole : {"qwen2_vl", "qwen2_5_vl"}) {
+    for (const bool is_newer : {false, true}) {
+      auto all = tensors;
+      for (tiny::Tensor& tensor : all)
+        if (is_newer) tensor.name = name_within(tensor.name, true);
+      all.push_back(tiny::make_tensor(is_newer ? "model.visual.merger.ln_q.weight" : "visual.merger.ln_q.weight", GgmlType::bf16, {4}));
+      boost::json::object own = text;
+      own["model_type"] = whole;
+      own["rope_scaling"] = boost::json::object{{"type", "mrope"}, {"mrope_section", {8, 12, 12}}};
+      boost::json::object outer = own;
+      if (is_newer) {
+        own["model_type"] = std::string(whole) + "_text";
+        own["rope_scaling"] = boost::json::object{{"rope_type", "default"}, {"mrope_section", {8, 12, 12}}};
+        own.erase("tie_word_embeddings");
+        outer = {{"model_type", whole}, {"text_config", own}, {"tie_word_embeddings", true}};
+      }
+      const std::string path = folder.file(whole + std::string(is_newer ? "_newer" : ""));
+      tiny::write_hf_folder(path, outer, all);
+      EXPECT_EQ(logits_of_folder(path), expected) << whole;
+      EXPECT_EQ(logits_of_folder(path, true), expected) << whole;
+    }
+  }
+}
+
+TEST(TextPart, SectionsThatAreNoneOfTheHeadAreRefusedByName) {
+  const auto field_of = [](const std::string& scaling) {
+    boost::json::object text = text_config("qwen2_5_vl");
+    text["rope_scaling"] = boost::json::parse(scaling);
+    const auto config = tiny::from_json(boost::json::serialize(text));
+    return config ? std::string() : config.error().field;
+  };
+  EXPECT_EQ(field_of(R"({"type": "mrope", "mrope_section": [8, 12, 12]})"), "");
+  EXPECT_EQ(field_of(R"({"type": "mrope", "mrope_section": [8, 12, 13]})"), "rope_scaling.mrope_section");
+  EXPECT_EQ(field_of(R"({"type": "mrope", "mrope_section": [16, 16]})"), "config.json: rope_scaling.mrope_section");
+  EXPECT_EQ(field_of(R"({"type": "mrope", "mrope_section": [8, 12, -1]})"), "config.json: rope_scaling.mrope_section[2]");
+  EXPECT_EQ(field_of(R"({"type": "mrope"})"), "config.json: rope_scaling.mrope_section");
+  EXPECT_EQ(field_of(R"({"type": "dynamic", "mrope_section": [8, 12, 12]})"), "config.json: rope_scaling.rope_type");
+  EXPECT_EQ(field_of("null"), "config.json: rope_scaling.mrope_section");
 }
 
 TEST(TextPart, OfAnotherKindIsRefusedByItsName) {

@@ -66,6 +66,12 @@ inline int exponent_of(std::string_view name) {
   return -3;
 }
 
+inline bool is_norm(std::string_view name) {
+  for (const char* end : {"norm.weight", ".norm1.weight", ".norm2.weight", ".ln_q.weight"})
+    if (name.ends_with(end)) return true;
+  return false;
+}
+
 inline std::string float_bytes(const std::string& name, GgmlType type, std::uint64_t count) {
   Random random(fnv1a(name));
   const int bits = type == GgmlType::f32 ? 24 : type == GgmlType::f16 ? 11 : 8;
@@ -76,7 +82,7 @@ inline std::string float_bytes(const std::string& name, GgmlType type, std::uint
     const auto steps = static_cast<std::int64_t>(word >> (64 - bits)) - (std::int64_t{1} << (bits - 1));
     float value = std::ldexp(static_cast<float>(steps), exponent - bits + 1);
     if (name.ends_with("ssm_a")) value = -(std::fabs(value) + 0x1p-10F);  // states decay
-    if (name.ends_with("norm.weight")) value = 1.0F + static_cast<float>(static_cast<std::int64_t>(word >> 59) - 16) / 64.0F;
+    if (is_norm(name)) value = 1.0F + static_cast<float>(static_cast<std::int64_t>(word >> 59) - 16) / 64.0F;
     if (type == GgmlType::f32) append(out, value);
     if (type == GgmlType::f16) append(out, f16_bits(value));
     if (type == GgmlType::bf16) append(out, static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));

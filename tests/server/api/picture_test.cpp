@@ -178,6 +178,58 @@ TEST_F(ServedPictures, ATenantsPicturesAreItsOwn) {
   EXPECT_EQ(name(0), name(2));
 }
 
+class ServedWholePictures : public RunningServer {
+ protected:
+  void SetUp() override {
+    if (!has_pictures()) GTEST_SKIP() << "this build reads no pictures";
+    engine.answer_with("a cat");
+    engine.see({.processor = "qwen2_vl",
+                .filter = 3,
+                .tile_tokens = 30,
+                .max_tiles = 1,
+                .mean = {0.5F, 0.5F, 0.5F},
+                .deviation = {0.5F, 0.5F, 0.5F},
+                .embed_side = 8,
+                .min_pixels = 64,
+                .max_pixels = 1920},
+               "<|image_pad|>");
+  }
+  const std::string template_ =
+      "{% for m in messages %}<{{ m.role }}>{% for part in m['content'] %}{% if part['type'] == 'image' or 'image_url' in part %}"
+      "<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endfor %}";
+};
+
+TEST_F(ServedWholePictures, AreAsManyTokensAsSquares) {
+  start({.chat_template = template_});
+  const std::string both = picture_part_of(data_url("rgb.png")) + "," + kText + "," + picture_part_of(data_url("tall.png"));
+  ASSERT_EQ(post("/v1/chat/completions", chat_with(both)).status, 200U);
+  const EngineRequest request = engine.at(0).request;
+  // 37 x 23 pixels become 5 x 3 squares, 11 x 90 one by 11.
+  std::string text;
+  for (const TokenId token : request.prompt) text += token == 257 ? '#' : static_cast<char>(token);
+  EXPECT_EQ(text, "<user><|vision_start|>" + std::string(15, '#') + "<|vision_end|>What is it?<|vision_start|>" + std::string(11, '#') +
+                      "<|vision_end|>");
+  ASSERT_EQ(request.pictures.size(), 2U);
+  EXPECT_EQ(request.pictures[0].position, PlaceholderRange(22, std::vector<std::uint8_t>(15, 1)));
+  EXPECT_EQ(std::pair(request.pictures[0].tiles->side, request.pictures[0].tiles->height()), std::pair(40U, 24U));
+  EXPECT_EQ(std::pair(request.pictures[1].tiles->side, request.pictures[1].tiles->height()), std::pair(8U, 88U));
+}
+
+TEST_F(ServedWholePictures, OfAnotherShapeAreRefusedByTheirPart) {
+  start({.chat_template = template_});
+  const std::string good = picture_part_of(data_url("rgb.png"));
+  const auto refusal = [&](const std::string& parts) {
+    const ClientResponse response = post("/v1/chat/completions", chat_with(parts));
+    return std::to_string(response.status) + " " + response.error_param() + ": " + response.error_message();
+  };
+  EXPECT_NE(refusal(good + R"(, {"type": "text", "text": "<|image_pad|>"})").find("2 places for 1 pictures"), std::string::npos);
+  // One high and 241 wide.
+  const std::string wide = "iVBORw0KGgoAAAANSUhEUgAAAPEAAAABCAAAAAAqMhfMAAAADElEQVR4nGNgGGkAAADyAAGtc/jBAAAAAElFTkSuQmCC";
+  const std::string told = refusal(kText + "," + picture_part_of("data:image/png;base64," + wide));
+  EXPECT_TRUE(told.starts_with("400 messages[0].content[1]: ")) << told;
+  EXPECT_NE(told.find("241 x 1"), std::string::npos) << told;
+}
+
 class TextAloneServer : public RunningServer {};
 
 TEST_F(TextAloneServer, AModelThatReadsTextAloneRefusesPictures) {

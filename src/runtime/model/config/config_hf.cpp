@@ -13,6 +13,7 @@
 #include "runtime/model/config/config_experts.h"
 #include "runtime/model/config/config_fields.h"
 #include "runtime/model/config/config_layers.h"
+#include "runtime/model/config/config_rope.h"
 #include "runtime/model/config/config_states.h"
 #include "runtime/model/config/config_usual.h"
 #include "runtime/model/config/model_config.h"
@@ -34,6 +35,8 @@ constexpr std::array kArchitectures{
     Architecture{.name = "llama", .attention_bias = true, .mlp_bias = true},
     Architecture{.name = "mistral"},
     Architecture{.name = "qwen2"},
+    Architecture{.name = "qwen2_vl", .norm_epsilon = 1e-5F, .rope_theta = 1000000.0},
+    Architecture{.name = "qwen2_5_vl", .norm_epsilon = 1e-5F, .rope_theta = 1000000.0},
     Architecture{.name = "qwen3", .attention_bias = true},
     Architecture{.name = "phi3", .norm_epsilon = 1e-5F},
     Architecture{.name = "granite", .attention_bias = true, .mlp_bias = true},
@@ -102,124 +105,6 @@ void read_shape(JsonFields& fields, const Architecture& architecture, const Usua
   config.attention_scale = 1.0F / std::sqrt(static_cast<float>(std::max(config.head_dim, 1U)));
 }
 
-std::vector<float> read_factors(const JsonRef& scaling, std::string_view key, JsonFields& fields) {
-  std::vector<float> factors;
-  const auto list = scaling.at(key);
-  const auto elements = list ? list->elements() : std::unexpected(list.error());
-  if (!elements) {
-    fields.refuse(elements.error());
-    return factors;
-  }
-  for (const JsonRef& element : *elements) {
-    const auto factor = element.as<float>();
-    if (!factor) fields.refuse(factor.error());
-    factors.push_back(factor.value_or(0.0F));
-  }
-  return factors;
-}
-
-// The original context is a member of the config, or of the scaling itself; without one it is the whole context.
-void read_longrope(const JsonRef& scaling, JsonFields& fields, JsonFields& rope, ModelConfig& config) {
-  config.rope_scaling = RopeScaling::longrope;
-  config.rope_short_factors = read_factors(scaling, "short_factor", fields);
-  config.rope_long_factors = read_factors(scaling, "long_factor", fields);
-  for (const char* key : {"short_mscale", "long_mscale"})
-    if (scaling.find(key)) refuse_key(fields, fmt::format("rope_scaling.{}", key), "is not implemented", "use a model without it");
-  const double context = config.context_length;
-  double factor = rope.get_or<double>("factor", 1.0);
-  auto original = fields.get_optional<double>("original_max_position_embeddings");
-  if (!original) original = rope.get_optional<double>("original_max_position_embeddings");
-  if (!original && config.architecture == "phi3") original = 4096.0;
-  if (original) factor = context / *original;
-  config.rope_original_context = original.value_or(context);
-  const double usual = factor > 1.0 ? std::sqrt(1.0 + std::log(factor) / std::log(config.rope_original_context)) : 1.0;
-  config.rope_attention_factor = static_cast<float>(rope.get_or<double>("attention_factor", usual));
-}
-
-double yarn_scale(double factor, double multiplier) {
-  return factor <= 1.0 ? 1.0 : 0.1 * multiplier * std::log(factor) + 1.0;
-}
-
-// transformers' _compute_yarn_parameters; what is missing, or 0, has the usual value.
-void read_yarn(JsonFields& rope, ModelConfig& config) {
-  config.rope_scaling = RopeScaling::yarn;
-  config.rope_factor = rope.need<double>("factor");
-  const auto given = [&rope](const char* key, double usual) {
-    const double value = rope.get_optional<double>(key).value_or(0.0);
-    return value == 0.0 ? usual : value;
-  };
-  config.rope_original_context = given("original_max_position_embeddings", config.context_length);
-  config.rope_beta_fast = given("beta_fast", 32.0);
-  config.rope_beta_slow = given("beta_slow", 1.0);
-  config.rope_whole_pairs = rope.get_or<bool>("truncate", true);
-  const double some = given("mscale", 0.0), all = given("mscale_all_dim", 0.0);
-  const bool both = some != 0.0 && all != 0.0;
-  const double usual = yarn_scale(config.rope_factor, both ? some : 1.0) / (both ? yarn_scale(config.rope_factor, all) : 1.0);
-  config.rope_attention_factor = static_cast<float>(rope.get_optional<double>("attention_factor").value_or(usual));
-}
-
-void read_rope_scaling(const JsonRef& scaling, JsonFields& fields, ModelConfig& config) {
-  JsonFields rope(scaling);
-  auto type = rope.get_optional<std::string>("rope_type");
-  if (!type) type = rope.get_or<std::string>("type", "default");
-  config.rope_theta = rope.get_or<double>("rope_theta", config.rope_theta);
-  const bool is_hunyuan = config.architecture.starts_with("hunyuan") && *type == "dynamic";
-  const bool old_longrope = config.architecture == "phi3" && (*type == "su" || *type == "yarn");
-  if (*type == "linear") {
-    config.rope_scaling = RopeScaling::linear;
-    config.rope_factor = rope.need<double>("factor");
-  } else if (*type == "llama3") {
-    config.rope_scaling = RopeScaling::llama3;
-    config.rope_factor = rope.need<double>("factor");
-    config.rope_low_freq_factor = rope.need<double>("low_freq_factor");
-    config.rope_high_freq_factor = rope.need<double>("high_freq_factor");
-    config.rope_original_context = rope.need<double>("original_max_position_embeddings");
-  } else if (*type == "longrope" || old_longrope) {
-    read_longrope(scaling, fields, rope, config);
-  } else if (*type == "yarn") {
-    read_yarn(rope, config);
-  } else if (is_hunyuan) {
-    // The base is another one, whatever the context; there are at least two pairs (config.check()).
-    const double pairs = std::max(config.head_dim, 4U);
-    config.rope_theta *= std::pow(rope.need<double>("alpha"), pairs / (pairs - 2.0));
-  } else if (*type != "default") {
-    refuse_key(fields, "rope_scaling.rope_type", fmt::format("{} is not implemented", in_quotes(*type)),
-               "use a model with linear, llama3, yarn or longrope scaling, or none");
-  }
-  if (const auto& error = rope.error()) fields.refuse(*error);
-}
-
-void read_rotated_share(JsonFields& fields, std::string_view where, ModelConfig& config) {
-  const bool is_half = config.architecture == "bamba" || config.architecture.starts_with("glm");
-  const bool is_next = config.architecture == "qwen3_next";
-  const auto share = fields.get_or<double>("partial_rotary_factor", is_half ? 0.5 : is_next ? 0.25 : 1.0);
-  if (share == 1.0) return;
-  if ((config.architecture == "phi3" || is_half || is_next) && share > 0.0 && share < 1.0)
-    config.rotary_dim = static_cast<std::uint32_t>(config.head_dim * share);
-  else
-    refuse_key(fields, fmt::format("{}partial_rotary_factor", where), fmt::format("{} is not implemented", share),
-               "use a model that rotates whole heads");
-}
-
-void read_rope(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
-  config.rotary_dim = config.head_dim;
-  constexpr std::array kInterleaved{"ernie4_5", "ernie4_5_moe", "glm", "glm4"};
-  const bool is_interleaved = std::ranges::find(kInterleaved, config.architecture) != kInterleaved.end();
-  config.rope_style = is_interleaved ? RopeStyle::interleaved : RopeStyle::half_split;
-  read_rotated_share(fields, "", config);
-  // transformers 5 calls it rope_parameters and moves rope_theta and partial_rotary_factor inside.
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (const auto scaling = json.find(key)) {
-      // One for each kind of layer, where these differ.
-      const JsonRef own = scaling->find("full_attention").value_or(*scaling);
-      JsonFields inside(own);
-      read_rotated_share(inside, fmt::format("{}.", key), config);
-      if (const auto& error = inside.error()) fields.refuse(*error);
-      read_rope_scaling(own, fields, config);
-    }
-  }
-}
-
 QkNorm qk_norm_of(std::string_view architecture, JsonFields& fields) {
   if (architecture == "olmo2" || architecture == "olmo3" || architecture == "olmoe") return QkNorm::whole;
   constexpr std::array kPerHead{"qwen3", "qwen3_moe", "qwen3_next", "gemma3", "dots1", "exaone4", "hunyuan_v1_dense", "hunyuan_v1_moe"};
@@ -235,7 +120,7 @@ void read_biases(JsonFields& fields, const Architecture& architecture, ModelConf
   const bool attention_bias = architecture.attention_bias && fields.get_or<bool>("attention_bias", is_usual);
   const bool has_bias = name == "qwen2_moe" && fields.get_or<bool>("qkv_bias", true);
   const bool everywhere = name.starts_with("ernie4_5") && fields.get_or<bool>("use_bias", false);
-  config.qkv_bias = name == "qwen2" || has_bias || attention_bias || everywhere;
+  config.qkv_bias = name == "qwen2" || has_rope_sections(name) || has_bias || attention_bias || everywhere;
   config.output_bias = (attention_bias && name != "glm4_moe" && !is_glm) || everywhere;
   if (name == "seed_oss") config.output_bias = fields.get_or<bool>("attention_out_bias", false);
   config.mlp_bias = (architecture.mlp_bias && fields.get_or<bool>("mlp_bias", false)) || everywhere;
@@ -344,11 +229,25 @@ struct TextPart {
   bool is_part = false;
 };
 
+// Published folders have all in one; newer versions of transformers write a config of its own for what reads and writes text.
+Result<TextPart> qwen_text_part(const JsonRef& whole, std::string type) {
+  auto inner = whole.find("text_config");
+  if (!inner) return TextPart{whole, std::move(type), true};
+  JsonFields text(*inner);
+  const auto own = text.get_or<std::string>("model_type", type + "_text");
+  if (const auto& error = text.error()) return std::unexpected(*error);
+  if (own != type && own != type + "_text")
+    return fail(ErrorCode::unsupported, "config.json: text_config.model_type", fmt::format("{} is not implemented here", in_quotes(own)),
+                fmt::format("use a model whose decoder is {}_text", type));
+  return TextPart{std::move(*inner), std::move(type), true};
+}
+
 // Of a model that takes images, too, what reads and writes text has a config of its own.
 Result<TextPart> text_part(const JsonRef& whole) {
   JsonFields fields(whole);
   std::string type = fields.need<std::string>("model_type");
   if (const auto& error = fields.error()) return std::unexpected(*error);
+  if (has_rope_sections(type)) return qwen_text_part(whole, std::move(type));
   if (type != "gemma3" && type != "mistral3") return TextPart{whole, std::move(type)};
   auto inner = whole.at("text_config");
   if (!inner) return std::unexpected(std::move(inner.error()));
@@ -373,8 +272,8 @@ Result<ModelConfig> read_decoder(const JsonRef& json, const std::string& archite
         "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, olmo3, seed_oss, "
         "ernie4_5, arcee, glm, glm4, exaone4, hunyuan_v1_dense, gemma2, gemma3 or mistral3, a mixture of experts of mixtral, qwen2_moe, "
         "qwen3_moe, olmoe, granitemoe, ernie4_5_moe, hunyuan_v1_moe, gpt_oss, deepseek_v2, deepseek_v3, glm4_moe or dots1, a hybrid of "
-        "lfm2, lfm2_moe, granitemoehybrid, nemotron_h, bamba, falcon_h1 or qwen3_next, one that sees of idefics3, smolvlm or llava, or "
-        "whisper");
+        "lfm2, lfm2_moe, granitemoehybrid, nemotron_h, bamba, falcon_h1 or qwen3_next, one that sees of idefics3, smolvlm, llava, qwen2_vl "
+        "or qwen2_5_vl, or whisper");
   }
   read_shape(fields, *known, is_part ? usual_shape(config.architecture) : nullptr, config);
   config.rope_theta = fields.get_or<double>("rope_theta", known->rope_theta);
@@ -408,8 +307,23 @@ Result<ModelConfig> config_with_pictures(const JsonRef& json, const VisionFamily
   if (!config) return config;
   auto vision = read_vision(family, json, config->hidden_size, config->vocab_size);
   if (!vision) return std::unexpected(std::move(vision.error()));
-  config->vision = *vision;
+  config->vision = *std::move(vision);
   config->architecture = family.architecture;
+  return config;
+}
+
+// The decoder is served alone where the folder says of no encoder.
+Result<ModelConfig> qwen_with_pictures(const JsonRef& whole, const JsonRef& text, ModelConfig config) {
+  if (!text.find("tie_word_embeddings")) {
+    const auto is_tied = whole.get_or<bool>("tie_word_embeddings", false);
+    if (!is_tied) return std::unexpected(is_tied.error());
+    config.tied_embeddings = *is_tied;
+  }
+  if (!whole.find("vision_config")) return config;
+  auto vision = with_token_of(config.vocab_size, read_qwen_vision(whole, config.architecture == "qwen2_5_vl", config.hidden_size));
+  if (!vision) return std::unexpected(std::move(vision.error()));
+  config.vision = *std::move(vision);
+  config.takes_images = false;
   return config;
 }
 
@@ -421,8 +335,9 @@ Result<ModelConfig> config_from_hf(const JsonRef& whole) {
   if (const VisionFamily* family = find_vision_family(text->architecture)) return config_with_pictures(whole, *family);
   if (text->architecture == "whisper") return config_of_whisper(whole);
   auto config = read_decoder(text->json, text->architecture, text->is_part);
-  if (config) config->takes_images = text->is_part;
-  return config;
+  if (!config) return config;
+  config->takes_images = text->is_part;
+  return has_rope_sections(config->architecture) ? qwen_with_pictures(whole, text->json, *std::move(config)) : config;
 }
 
 }  // namespace quire

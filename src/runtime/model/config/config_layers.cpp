@@ -38,9 +38,10 @@ std::vector<bool> usual_layers(JsonFields& fields, const ModelConfig& config) {
   std::uint32_t period = usual_period(config);
   if (config.architecture == "gemma3") period = fields.get_or<std::uint32_t>("sliding_window_pattern", period);
   std::vector<bool> windowed = periodic_layers(config, period);
-  const bool is_qwen = config.architecture == "qwen2" || config.architecture == "qwen3";
-  const bool is_dots = config.architecture == "dots1";
-  const std::uint32_t first = is_qwen || is_dots ? fields.get_or<std::uint32_t>("max_window_layers", is_dots ? 62 : 28) : 0;
+  const std::string_view name = config.architecture;
+  const bool sees = name == "qwen2_vl" || name == "qwen2_5_vl";
+  const std::uint32_t usual = name == "qwen2" || name == "qwen3" ? 28 : name == "dots1" ? 62 : sees ? 80 : 0;
+  const std::uint32_t first = usual > 0 ? fields.get_or<std::uint32_t>("max_window_layers", usual) : 0;
   const bool only_still = config.architecture == "smollm3";
   for (std::uint32_t layer = 0; layer < windowed.size(); ++layer)
     if (layer < first || (only_still && config.layer_rotates(layer))) windowed[layer] = false;

@@ -121,6 +121,15 @@ std::optional<Error> check_scales(const ModelConfig& c) {
   return std::nullopt;
 }
 
+std::optional<Error> check_sections(const ModelConfig& c) {
+  if (!c.has_rope_sections()) return std::nullopt;
+  std::uint64_t pairs = 0;
+  for (const std::uint32_t section : c.rope_sections) pairs += section;
+  if (pairs == c.rotary_dim / 2) return std::nullopt;
+  return Error{ErrorCode::corrupt, "rope_scaling.mrope_section", fmt::format("{} pairs of {}", pairs, c.rotary_dim / 2),
+               "use the config that belongs to the weights"};
+}
+
 std::optional<Error> check_rope(const ModelConfig& c) {
   if (c.window_rope_theta != 0.0 && !positive(c.window_rope_theta))
     return Error{ErrorCode::corrupt, "rope_local_base_freq", fmt::format("{} is no base", c.window_rope_theta), {}};
@@ -129,6 +138,7 @@ std::optional<Error> check_rope(const ModelConfig& c) {
     return Error{
         ErrorCode::corrupt, "rope.dimension_count", fmt::format("{} of {} dimensions cannot be rotated", c.rotary_dim, c.head_dim), {}};
   }
+  if (auto error = check_sections(c)) return error;
   if (!positive(c.rope_factor)) return Error{ErrorCode::corrupt, "rope_scaling.factor", fmt::format("{} is no factor", c.rope_factor), {}};
   if (c.rope_scaling == RopeScaling::longrope) return check_longrope(c);
   if (c.rope_scaling == RopeScaling::yarn) return check_yarn(c);

@@ -205,6 +205,9 @@ struct ModelConfig : LayerShape {
   std::vector<float> rope_short_factors, rope_long_factors;
   float rope_attention_factor = 1.0F;  // longrope and yarn: of cosines and sines
   double window_rope_theta = 0.0;      // of layers with a window, unscaled; 0: they rotate as all others
+  // Pairs of a head that turn with a row's time, with its row and with its column in a picture, in this order (M-RoPE); 0: all turn with
+  // the one position.
+  std::array<std::uint32_t, 3> rope_sections{};
   // Layers that rotate neither q nor k: those listed, or each interval-th (0: none).
   std::vector<bool> still_layers;  // [layer]; empty: no list
   std::uint32_t still_layer_interval = 0;
@@ -225,6 +228,7 @@ struct ModelConfig : LayerShape {
   std::uint32_t num_draft_layers = 0;  // behind the others in the file, for drafts of other engines: not read
   std::optional<VisionConfig> vision;  // what sees; its tensors have names of their own
 
+  [[nodiscard]] bool has_rope_sections() const { return rope_sections != std::array<std::uint32_t, 3>{}; }
   [[nodiscard]] bool layer_rotates(std::uint32_t layer) const {
     if (!still_layers.empty()) return !still_layers[layer];
     return still_layer_interval == 0 || (layer + 1) % still_layer_interval != 0;

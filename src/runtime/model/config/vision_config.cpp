@@ -17,13 +17,6 @@ namespace {
 constexpr std::uint32_t kMostVisionNumber = 1U << 16U;
 constexpr std::uint32_t kMostPatches = 1U << 14U;
 
-std::optional<VisionActivation> activation_of(std::string_view name) {
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return VisionActivation::gelu_tanh;
-  if (name == "gelu") return VisionActivation::gelu_erf;
-  if (name == "quick_gelu") return VisionActivation::quick_gelu;
-  return std::nullopt;
-}
-
 std::optional<Error> check_vision(const VisionConfig& config) {
   const auto wrong = [](const char* key, std::string problem) {
     return Error{ErrorCode::corrupt, fmt::format("config.json: vision_config.{}", key), std::move(problem),
@@ -66,7 +59,7 @@ void read_tower(JsonFields& fields, const UsualTower& usual, VisionConfig& confi
   config.patch_size = fields.get_or<std::uint32_t>("patch_size", usual.patch_size);
   config.norm_epsilon = fields.get_or<float>("layer_norm_eps", usual.norm_epsilon);
   const auto activation = fields.get_or<std::string>("hidden_act", std::string(usual.activation));
-  if (const auto known = activation_of(activation))
+  if (const auto known = vision_activation_of(activation))
     config.activation = *known;
   else
     refuse_key(fields, "vision_config.hidden_act", fmt::format("{} is not implemented", in_quotes(activation)), "use a model with gelu");
@@ -133,7 +126,7 @@ Result<VisionConfig> read_llava(const JsonRef& json, std::uint32_t output_size) 
   config.post_norm = false;
   if (!fields.error()) read_llava_features(json, outer, config);
   const auto activation = outer.get_or<std::string>("projector_hidden_act", "gelu");
-  config.projector = activation_of(activation);
+  config.projector = vision_activation_of(activation);
   if (!config.projector)
     refuse_key(outer, "projector_hidden_act", fmt::format("{} is not implemented", in_quotes(activation)), "use a model with gelu");
   config.projector_bias = outer.get_or<bool>("multimodal_projector_bias", true);
@@ -143,6 +136,13 @@ Result<VisionConfig> read_llava(const JsonRef& json, std::uint32_t output_size) 
 }
 
 }  // namespace
+
+std::optional<VisionActivation> vision_activation_of(std::string_view name) {
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return VisionActivation::gelu_tanh;
+  if (name == "gelu") return VisionActivation::gelu_erf;
+  if (name == "quick_gelu") return VisionActivation::quick_gelu;
+  return std::nullopt;
+}
 
 const VisionFamily* find_vision_family(std::string_view architecture) {
   static constexpr std::array<std::string_view, 3> kDecoders{"llama", "mistral", "qwen2"};
@@ -161,7 +161,10 @@ Result<std::string> decoder_of(const VisionFamily& family, const JsonRef& text_c
 }
 
 Result<VisionConfig> read_vision(const VisionFamily& family, const JsonRef& config, std::uint32_t output_size, std::uint32_t vocab_size) {
-  auto vision = family.read(config, output_size);
+  return with_token_of(vocab_size, family.read(config, output_size));
+}
+
+Result<VisionConfig> with_token_of(std::uint32_t vocab_size, Result<VisionConfig> vision) {
   if (!vision || (std::in_range<std::uint32_t>(vision->token) && static_cast<std::uint32_t>(vision->token) < vocab_size)) return vision;
   return fail(ErrorCode::corrupt, fmt::format("config.json: {}", vision->token_key),
               fmt::format("{} is not in the vocabulary", vision->token), "use the config that belongs to the weights");

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "format/json.h"
 #include "quire/error.h"
@@ -15,8 +16,8 @@ namespace quire {
 enum class VisionActivation : std::uint8_t { gelu_tanh, gelu_erf, quick_gelu };
 
 struct VisionConfig {
-  std::string_view processor;  // PictureInfo::processor of the family
-  std::string_view tower;      // how names of the encoder's tensors begin
+  std::string_view processor;   // PictureInfo::processor of the family
+  std::string_view tower = {};  // how names of the encoder's tensors begin
   std::string_view token_key = "image_token_id";
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;
@@ -38,16 +39,32 @@ struct VisionConfig {
   bool projector_bias = true;
   std::uint32_t output_size = 0;  // of an embedding
   std::int32_t token = -1;        // of the text, whose places take embeddings
+  // Of encoders that take pictures of any size, whose image_size is 0 (Qwen2-VL and Qwen2.5-VL).
+  bool counts_rows = false;                      // the decoder's positions count rows and columns of embeddings (M-RoPE)
+  bool is_gated = false;                         // RMS norms and gated units (Qwen2.5-VL), else LayerNorm and one product
+  std::uint32_t frames = 1;                      // of a patch, all the same
+  std::uint32_t window = 0;                      // embeddings across and down that attend to one another; 0: all
+  std::vector<std::uint32_t> whole_layers = {};  // in which all do, nevertheless
 
   [[nodiscard]] std::uint32_t side() const { return image_size / patch_size; }
   [[nodiscard]] std::uint32_t num_patches() const { return side() * side(); }
   // What attends to each other.
   [[nodiscard]] std::uint32_t num_rows() const { return num_patches() + (class_token ? 1 : 0); }
   [[nodiscard]] std::uint32_t num_embeds() const { return (num_rows() - num_skipped) / (shuffle * shuffle); }
+  // Pixels of an embedding whose row and column count in the decoder; 0: they do not.
+  [[nodiscard]] std::uint32_t grid_side() const { return counts_rows ? patch_size * shuffle : 0; }
   [[nodiscard]] std::uint32_t head_dim() const { return hidden_size / num_heads; }
-  [[nodiscard]] std::uint32_t patch_values() const { return 3 * patch_size * patch_size; }
+  [[nodiscard]] std::uint32_t patch_values() const { return 3 * frames * patch_size * patch_size; }
   [[nodiscard]] std::uint32_t shuffled_size() const { return hidden_size * shuffle * shuffle; }
 };
+
+inline constexpr std::uint32_t kMostVisionHeadDim = 512;
+
+// What configs call one of them; none: it is not implemented.
+[[nodiscard]] std::optional<VisionActivation> vision_activation_of(std::string_view name);
+
+// What Qwen2-VL or Qwen2.5-VL (`is_gated`) says of its encoder. Errors: as VisionFamily::read.
+Result<VisionConfig> read_qwen_vision(const JsonRef& config, bool is_gated, std::uint32_t output_size);
 
 // What sets one family apart where config.json is read. A further one is a line in find_vision_family(), one in load_vision_encoder() if
 // its encoder is another network, one in read_picture_info(), and a PictureProcessor (src/media/picture_processor.h).
@@ -65,5 +82,7 @@ struct VisionFamily {
 Result<std::string> decoder_of(const VisionFamily& family, const JsonRef& text_config);
 // What sees of a model whose decoder has such a width and vocabulary. Errors: as VisionFamily::read.
 Result<VisionConfig> read_vision(const VisionFamily& family, const JsonRef& config, std::uint32_t output_size, std::uint32_t vocab_size);
+// `corrupt` where its token is not in the vocabulary.
+Result<VisionConfig> with_token_of(std::uint32_t vocab_size, Result<VisionConfig> vision);
 
 }  // namespace quire

@@ -24,12 +24,22 @@ struct EmbeddedRow {
   const float* embedding = nullptr;  // [hidden_size]; lives until the pass is over
 };
 
+// With what a row turns by where the model has sections for each (ModelConfig::rope_sections): in a text all three are the same. None is
+// beyond the row's place in its request.
+struct RopePosition {
+  std::uint32_t time = 0, row = 0, column = 0;
+
+  friend bool operator==(const RopePosition&, const RopePosition&) = default;
+};
+
 // Rows are the tokens of the sequences, one sequence after the other. Each slot occurs once.
 struct BatchInput {
   std::span<const TokenId> tokens;             // [row]
   std::span<const BatchSequence> sequences;    // num_tokens add up to tokens.size()
   std::span<const std::uint32_t> output_rows;  // rows of which something is wanted, ascending, any number of them
   std::span<const EmbeddedRow> embedded = {};  // ascending
+  // [row]; empty: each row's place in its request, as where no picture is before it.
+  std::span<const RopePosition> rope_positions = {};
 };
 
 // What a pass gives out of its output rows; what is not wanted is empty.

@@ -27,5 +27,7 @@ std::unexpected<Error> refuse_picture_key(const JsonRef& json, std::string_view 
 
 // LLaVA's, with CLIPImageProcessor or SiglipImageProcessor.
 Result<PictureInfo> read_llava_info(const PictureFiles& files, const VisionConfig& vision);
+// Qwen2VLImageProcessor.
+Result<PictureInfo> read_qwen_info(const PictureFiles& files, const VisionConfig& vision);
 
 }  // namespace quire

@@ -56,7 +56,8 @@ Result<PictureInfo> read_idefics3_info(const PictureFiles& files, const VisionCo
 using InfoReader = Result<PictureInfo> (*)(const PictureFiles& files, const VisionConfig& vision);
 
 InfoReader reader_of(std::string_view processor) {
-  constexpr std::array<std::pair<std::string_view, InfoReader>, 2> kReaders{{{"idefics3", read_idefics3_info}, {"llava", read_llava_info}}};
+  constexpr std::array<std::pair<std::string_view, InfoReader>, 3> kReaders{
+      {{"idefics3", read_idefics3_info}, {"llava", read_llava_info}, {"qwen2_vl", read_qwen_info}}};
   const auto* const found = std::ranges::find(kReaders, processor, &std::pair<std::string_view, InfoReader>::first);
   QUIRE_CHECK(found != kReaders.end(), "a processor that is known");
   return found->second;

@@ -1,0 +1,64 @@
+// Names and shapes of the tensors of Qwen's encoders.
+#include "runtime/model/weights/qwen_vision_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "runtime/model/weights/task_collector.h"
+
+namespace quire {
+namespace {
+
+std::uint64_t bytes_of(const Linear& linear) {
+  return linear.matrix.bytes() + linear.bias.size() * sizeof(float);
+}
+
+void collect_layer(TaskCollector& collector, const VisionConfig& c, const std::string& at, QwenVisionLayerWeights& layer) {
+  const auto norm = [&](const std::string& name, LayerNormWeights& out) {
+    collector.vector(name + ".weight", c.hidden_size, out.weight);
+    if (!c.is_gated) collector.vector(name + ".bias", c.hidden_size, out.bias);
+  };
+  norm(at + "norm1", layer.attention_norm);
+  norm(at + "norm2", layer.mlp_norm);
+  collector.linear(at + "attn.qkv", 3 * c.hidden_size, c.hidden_size, layer.qkv);
+  collector.linear(at + "attn.proj", c.hidden_size, c.hidden_size, layer.output);
+  if (c.is_gated) collector.linear(at + "mlp.gate_proj", c.intermediate_size, c.hidden_size, layer.gate);
+  collector.linear(at + (c.is_gated ? "mlp.up_proj" : "mlp.fc1"), c.intermediate_size, c.hidden_size, layer.up);
+  collector.linear(at + (c.is_gated ? "mlp.down_proj" : "mlp.fc2"), c.hidden_size, c.intermediate_size, layer.down);
+}
+
+}  // namespace
+
+std::uint64_t QwenVisionWeights::bytes() const {
+  std::uint64_t sum = bytes_of(patches) + bytes_of(merged) + bytes_of(connector);
+  for (const QwenVisionLayerWeights& layer : layers)
+    for (const Linear* linear : {&layer.qkv, &layer.output, &layer.gate, &layer.up, &layer.down}) sum += bytes_of(*linear);
+  return sum;
+}
+
+Result<QwenVisionWeights> load_qwen_vision(const ModelFile& file, const VisionConfig& c, ThreadPool& pool) {
+  auto tensors = file.vision_tensors();
+  if (!tensors) return std::unexpected(std::move(tensors.error()));
+  if (const auto quantised = std::ranges::find_if(*tensors, [](const TensorView& view) { return view.quantised != nullptr; });
+      quantised != tensors->end())
+    return fail(ErrorCode::unsupported, quantised->name, "is quantised, and encoders of pictures are not",
+                "use the folder's F32, F16 or BF16 form");
+  TaskCollector collector(file, std::move(*tensors), "the model's encoder of pictures");
+  QwenVisionWeights out;
+  collector.convolution("visual.patch_embed.proj", c.hidden_size, c.patch_values(), out.patches, false);
+  out.layers.resize(c.num_layers);
+  for (std::uint32_t i = 0; i < c.num_layers; ++i) collect_layer(collector, c, fmt::format("visual.blocks.{}.", i), out.layers[i]);
+  collector.vector("visual.merger.ln_q.weight", c.hidden_size, out.norm.weight);
+  if (!c.is_gated) collector.vector("visual.merger.ln_q.bias", c.hidden_size, out.norm.bias);
+  collector.linear("visual.merger.mlp.0", c.shuffled_size(), c.shuffled_size(), out.merged);
+  collector.linear("visual.merger.mlp.2", c.output_size, c.shuffled_size(), out.connector);
+  auto tasks = collector.finish();
+  if (!tasks) return std::unexpected(std::move(tasks.error()));
+  if (auto packed = pack_weights(file, *tasks, pool, nullptr); !packed) return std::unexpected(std::move(packed.error()));
+  return out;
+}
+
+}  // namespace quire

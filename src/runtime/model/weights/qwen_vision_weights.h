@@ -1,0 +1,32 @@
+#pragma once
+// The weights of the encoders of Qwen2-VL and Qwen2.5-VL, as the kernels read them.
+#include <cstdint>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "quire/error.h"
+#include "runtime/model/config/vision_config.h"
+#include "runtime/model/weights/model_file.h"
+#include "runtime/model/weights/vision_weights.h"
+
+namespace quire {
+
+// Norms without biases are RMS norms; without a gate, `up` is what goes through the activation.
+struct QwenVisionLayerWeights {
+  LayerNormWeights attention_norm, mlp_norm;
+  Linear qkv, output, gate, up, down;
+};
+
+struct QwenVisionWeights {
+  Linear patches;  // of [colour][frame][row][column] of a patch
+  std::vector<QwenVisionLayerWeights> layers;
+  LayerNormWeights norm;     // of what is merged
+  Linear merged, connector;  // with a GELU between them
+
+  [[nodiscard]] std::uint64_t bytes() const;
+};
+
+// Errors: as load_weights().
+Result<QwenVisionWeights> load_qwen_vision(const ModelFile& file, const VisionConfig& config, ThreadPool& pool);
+
+}  // namespace quire
