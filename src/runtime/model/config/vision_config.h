@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,16 +16,27 @@ namespace quire {
 enum class VisionActivation : std::uint8_t { gelu_tanh, gelu_erf, quick_gelu };
 
 struct VisionConfig {
-  std::string_view processor;  // PictureInfo::processor of the family
+  std::string_view processor;   // PictureInfo::processor of the family
+  std::string_view tower = {};  // how names of the encoder's tensors begin
+  std::string_view token_key = "image_token_id";
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;
-  std::uint32_t num_layers = 0;
+  std::uint32_t num_layers = 0;         // that pictures go through
+  std::uint32_t num_unused_layers = 0;  // of the file, behind these
   std::uint32_t num_heads = 0;
   std::uint32_t image_size = 0;  // pixels of a side
   std::uint32_t patch_size = 0;  // the same
   float norm_epsilon = 1e-6F;
   VisionActivation activation = VisionActivation::gelu_tanh;
+  bool class_token = false;  // before the patches, with the first position
+  bool patch_bias = true;
+  bool pre_norm = false;          // of patches, before the first layer
+  bool post_norm = true;          // behind the last one
+  std::uint32_t num_skipped = 0;  // first outputs that become no embeddings
   std::uint32_t shuffle = 1;      // patches of so many rows and columns become one embedding
+  // LLaVA's projector is of two matrices, with this between them; else there is one, without a bias.
+  std::optional<VisionActivation> projector = std::nullopt;
+  bool projector_bias = true;
   std::uint32_t output_size = 0;  // of an embedding
   std::int32_t token = -1;        // of the text, whose places take embeddings
   // Of encoders that take pictures of any size, whose image_size is 0 (Qwen2-VL and Qwen2.5-VL).
@@ -36,7 +48,9 @@ struct VisionConfig {
 
   [[nodiscard]] std::uint32_t side() const { return image_size / patch_size; }
   [[nodiscard]] std::uint32_t num_patches() const { return side() * side(); }
-  [[nodiscard]] std::uint32_t num_embeds() const { return num_patches() / (shuffle * shuffle); }
+  // What attends to each other.
+  [[nodiscard]] std::uint32_t num_rows() const { return num_patches() + (class_token ? 1 : 0); }
+  [[nodiscard]] std::uint32_t num_embeds() const { return (num_rows() - num_skipped) / (shuffle * shuffle); }
   // Pixels of an embedding whose row and column count in the decoder; 0: they do not.
   [[nodiscard]] std::uint32_t grid_side() const { return counts_rows ? patch_size * shuffle : 0; }
   [[nodiscard]] std::uint32_t head_dim() const { return hidden_size / num_heads; }
@@ -63,5 +77,12 @@ struct VisionFamily {
 
 // Null: no model that sees, or none that is served as one.
 [[nodiscard]] const VisionFamily* find_vision_family(std::string_view architecture);
+
+// The model_type of the decoder, if the family may have it.
+Result<std::string> decoder_of(const VisionFamily& family, const JsonRef& text_config);
+// What sees of a model whose decoder has such a width and vocabulary. Errors: as VisionFamily::read.
+Result<VisionConfig> read_vision(const VisionFamily& family, const JsonRef& config, std::uint32_t output_size, std::uint32_t vocab_size);
+// `corrupt` where its token is not in the vocabulary.
+Result<VisionConfig> with_token_of(std::uint32_t vocab_size, Result<VisionConfig> vision);
 
 }  // namespace quire
