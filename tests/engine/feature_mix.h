@@ -7,6 +7,7 @@
 #include <bit>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "engine/windowed_model.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_adapter.h"
+#include "runtime/model/tiny_vision.h"
 #include "runtime/model/weights/model_file.h"
 #include "text/vocabulary.h"
 
@@ -48,9 +50,10 @@ enum class Feature : std::uint8_t {
   hidden,
   tenant,
   fork,
-  adapter
+  adapter,
+  pictures
 };
-inline constexpr std::size_t kNumFeatures = 22, kFirstOfRequests = 11;
+inline constexpr std::size_t kNumFeatures = 23, kFirstOfRequests = 11;
 
 struct FeatureText {
   const char* name;
@@ -77,7 +80,8 @@ inline constexpr FeatureText kFeatureTexts[kNumFeatures] = {{"memory tier", "`--
                                                             {"all rows", "`/pooling` of all tokens, hidden states"},
                                                             {"tenant", "`cache_salt`, `--tenant-secret`"},
                                                             {"fork", "`POST /v1/requests/{id}/fork`"},
-                                                            {"adapter", "`--enable-lora`, `model`"}};
+                                                            {"adapter", "`--enable-lora`, `model`"},
+                                                            {"pictures", "`image_url` in a model that sees"}};
 
 class FeatureSet {
  public:
@@ -131,6 +135,36 @@ inline std::string write_convolved_model(const std::string& path) {
 inline std::string write_scanned_model(const std::string& path) {
   tiny::write_mamba_weights(path, "granitemoehybrid", kEndToken);
   return write_letters(path);
+}
+
+// It sees: pictures of tiles of 16 pixels a side, each four tokens of a prompt.
+inline constexpr TokenId kPictureToken = 299;
+inline std::string write_seeing_model(const std::string& path) {
+  constexpr const char* kConfig = R"({"model_type": "smolvlm", "scale_factor": 2, "image_token_id": 299, "eos_token_id": 256,
+      "text_config": {"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                      "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
+                      "tie_word_embeddings": false, "eos_token_id": 256},
+      "vision_config": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16,
+                        "patch_size": 4}})";
+  tiny::write_vision_folder(path, boost::json::parse(kConfig), "BF16");
+  return write_letters(path);
+}
+
+// Behind the tokens so far. Before each tile but the first stands a word.
+inline void show_picture(EngineRequest& request, const std::string& name, std::uint32_t num_tiles) {
+  constexpr std::uint32_t kSide = 16, kTileTokens = 4;
+  auto tiles = std::make_shared<PictureTiles>();
+  tiles->count = num_tiles;
+  tiles->side = kSide;
+  tiles->rgb = tiny::drawn_bytes(name, std::size_t{3} * kSide * kSide * num_tiles);
+  const auto begin = static_cast<std::uint32_t>(request.prompt.size());
+  std::vector<std::uint8_t> is_embed;
+  for (std::uint32_t i = 0; i < num_tiles; ++i) {
+    if (i > 0) is_embed.push_back(0);
+    is_embed.insert(is_embed.end(), kTileTokens, 1);
+  }
+  for (const std::uint8_t embeds : is_embed) request.prompt.push_back(embeds != 0 ? kPictureToken : 65);
+  request.pictures.push_back({name, PlaceholderRange(begin, is_embed), std::move(tiles)});
 }
 
 // Two adapters for a model, in folders that last as long as the program; each changes its answers.
@@ -193,6 +227,9 @@ inline EngineRequest make_mixed(FeatureSet set, std::uint32_t text, std::optiona
   Random random(text);
   for (TokenId i = 0; i < static_cast<TokenId>(9 + text * 7 % 23); ++i)
     request.prompt.push_back(60 + (i * 7 + static_cast<TokenId>(text % 2)) % 40);
+  // Of three pictures, so that some prompts show the same behind the same words.
+  if (set.has(Feature::pictures)) show_picture(request, "picture " + std::to_string(text % 3), 1 + text % 3);
+  if (set.has(Feature::pictures) && text % 4 == 1) show_picture(request, "picture 7", 2);
   for (std::uint64_t i = random.between(1, 9); i > 0; --i) request.prompt.push_back(static_cast<TokenId>(random.between(40, 120)));
   SamplingParams& sampling = request.sampling;
   sampling.temperature = set.has(Feature::n) && !set.has(Feature::beams) && !set.has(Feature::fork) ? 1.0F : 0.0F;
@@ -261,14 +298,17 @@ class Alone {
   }
   [[nodiscard]] Engine& engine() { return *engine_; }
   // The token with which this prompt's answer begins: tools are called behind it.
-  TokenId tool_mark(std::uint32_t text) { return answers({}, text).at(0).tokens.at(0); }
+  TokenId tool_mark(FeatureSet set, std::uint32_t text) {
+    const FeatureSet plain = set.has(Feature::pictures) ? FeatureSet{Feature::pictures} : FeatureSet{};
+    return answers(plain, text).at(0).tokens.at(0);
+  }
 
   // Of each of its answers; a child of it gets the first one, but for the log probabilities.
   std::vector<Collector::Answer> answers(FeatureSet set, std::uint32_t text) {
     set = set.of_request();
     const std::pair key(set, text);
     if (const auto found = known_.find(key); found != known_.end()) return found->second;
-    const std::optional<TokenId> mark = set.has(Feature::tools) ? std::optional(tool_mark(text)) : std::nullopt;
+    const std::optional<TokenId> mark = set.has(Feature::tools) ? std::optional(tool_mark(set, text)) : std::nullopt;
     EngineRequest request = make_mixed(set, text, mark);
     std::vector<Collector::Answer> all;
     if (request.beam_search) {
@@ -281,6 +321,11 @@ class Alone {
       for (std::uint32_t i = 0; i < n; ++i, ++*request.sampling.seed) all.push_back(sink_.wait(engine_->submit(request, sink_).value()));
     }
     return known_[key] = all;
+  }
+
+  // Of a request of one's own; of a session, with its next input.
+  Collector::Answer answer_to(const EngineRequest& request, std::uint32_t text) {
+    return request.session ? session(request, text) : answer(request);
   }
 
  private:
