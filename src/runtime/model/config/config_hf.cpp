@@ -229,25 +229,11 @@ struct TextPart {
   bool is_part = false;
 };
 
-// Published folders have all in one; newer versions of transformers write a config of its own for what reads and writes text.
-Result<TextPart> qwen_text_part(const JsonRef& whole, std::string type) {
-  auto inner = whole.find("text_config");
-  if (!inner) return TextPart{whole, std::move(type), true};
-  JsonFields text(*inner);
-  const auto own = text.get_or<std::string>("model_type", type + "_text");
-  if (const auto& error = text.error()) return std::unexpected(*error);
-  if (own != type && own != type + "_text")
-    return fail(ErrorCode::unsupported, "config.json: text_config.model_type", fmt::format("{} is not implemented here", in_quotes(own)),
-                fmt::format("use a model whose decoder is {}_text", type));
-  return TextPart{std::move(*inner), std::move(type), true};
-}
-
 // Of a model that takes images, too, what reads and writes text has a config of its own.
 Result<TextPart> text_part(const JsonRef& whole) {
   JsonFields fields(whole);
   std::string type = fields.need<std::string>("model_type");
   if (const auto& error = fields.error()) return std::unexpected(*error);
-  if (has_rope_sections(type)) return qwen_text_part(whole, std::move(type));
   if (type != "gemma3" && type != "mistral3") return TextPart{whole, std::move(type)};
   auto inner = whole.at("text_config");
   if (!inner) return std::unexpected(std::move(inner.error()));
@@ -261,7 +247,8 @@ Result<ModelConfig> read_decoder(const JsonRef& json, const std::string& archite
   ModelConfig config;
   JsonFields fields(json);
   config.architecture = architecture;
-  if (config.architecture == "gemma3_text") config.architecture = "gemma3";
+  for (const char* name : {"gemma3", "qwen2_vl", "qwen2_5_vl"})
+    if (config.architecture == fmt::format("{}_text", name)) config.architecture = name;
   if (config.architecture == "kimi_k2") config.architecture = "deepseek_v3";
   if (config.architecture == "ministral") config.architecture = "mistral";
   if (config.architecture == "granitemoeshared") config.architecture = "granitemoe";
@@ -298,32 +285,25 @@ Result<ModelConfig> read_decoder(const JsonRef& json, const std::string& archite
 }
 
 // The decoder's config lies in that of the whole.
-Result<ModelConfig> config_with_pictures(const JsonRef& json, const VisionFamily& family) {
-  const auto text = json.at("text_config");
-  if (!text) return std::unexpected(text.error());
-  const auto type = decoder_of(family, *text);
+Result<ModelConfig> config_with_pictures(const JsonRef& whole, const VisionFamily& family) {
+  const auto inner = whole.find("text_config");
+  if (!inner && !family.may_be_flat) return std::unexpected(whole.at("text_config").error());
+  const JsonRef text = inner.value_or(whole);
+  const auto type = decoder_of(family, text);
   if (!type) return std::unexpected(type.error());
-  auto config = read_decoder(*text, *type, true);
+  auto config = read_decoder(text, *type, true);
   if (!config) return config;
-  auto vision = read_vision(family, json, config->hidden_size, config->vocab_size);
-  if (!vision) return std::unexpected(std::move(vision.error()));
-  config->vision = *std::move(vision);
   config->architecture = family.architecture;
-  return config;
-}
-
-// The decoder is served alone where the folder says of no encoder.
-Result<ModelConfig> qwen_with_pictures(const JsonRef& whole, const JsonRef& text, ModelConfig config) {
-  if (!text.find("tie_word_embeddings")) {
+  if (family.may_be_flat && !text.find("tie_word_embeddings")) {
     const auto is_tied = whole.get_or<bool>("tie_word_embeddings", false);
     if (!is_tied) return std::unexpected(is_tied.error());
-    config.tied_embeddings = *is_tied;
+    config->tied_embeddings = *is_tied;
   }
-  if (!whole.find("vision_config")) return config;
-  auto vision = with_token_of(config.vocab_size, read_qwen_vision(whole, config.architecture == "qwen2_5_vl", config.hidden_size));
+  config->takes_images = family.may_be_flat && !whole.find("vision_config");
+  if (config->takes_images) return config;
+  auto vision = read_vision(family, whole, config->hidden_size, config->vocab_size);
   if (!vision) return std::unexpected(std::move(vision.error()));
-  config.vision = *std::move(vision);
-  config.takes_images = false;
+  config->vision = *std::move(vision);
   return config;
 }
 
@@ -335,9 +315,8 @@ Result<ModelConfig> config_from_hf(const JsonRef& whole) {
   if (const VisionFamily* family = find_vision_family(text->architecture)) return config_with_pictures(whole, *family);
   if (text->architecture == "whisper") return config_of_whisper(whole);
   auto config = read_decoder(text->json, text->architecture, text->is_part);
-  if (!config) return config;
-  config->takes_images = text->is_part;
-  return has_rope_sections(config->architecture) ? qwen_with_pictures(whole, text->json, *std::move(config)) : config;
+  if (config) config->takes_images = text->is_part;
+  return config;
 }
 
 }  // namespace quire

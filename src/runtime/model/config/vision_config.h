@@ -60,19 +60,16 @@ struct VisionConfig {
 
 inline constexpr std::uint32_t kMostVisionHeadDim = 512;
 
-// What configs call one of them; none: it is not implemented.
-[[nodiscard]] std::optional<VisionActivation> vision_activation_of(std::string_view name);
-
-// What Qwen2-VL or Qwen2.5-VL (`is_gated`) says of its encoder. Errors: as VisionFamily::read.
-Result<VisionConfig> read_qwen_vision(const JsonRef& config, bool is_gated, std::uint32_t output_size);
-
-// What sets one family apart where config.json is read. A further one is a line in find_vision_family(), one in load_vision_encoder() if
-// its encoder is another network, one in read_picture_info(), and a PictureProcessor (src/media/picture_processor.h).
+// What sets one family apart where config.json is read. A further one is a reader (vision_readers.h) and its line in
+// find_vision_family(), a line in load_vision_encoder() if its encoder is another network, a reader in weights/picture_fields.h and its
+// line in read_picture_info(), and a PictureProcessor (src/media/picture_processor.h).
 struct VisionFamily {
   std::string_view architecture;               // config.json's model_type
-  std::span<const std::string_view> decoders;  // the model_type of its text_config
+  std::span<const std::string_view> decoders;  // the model_type of its text_config, the usual one first
   // The rest of it; `output_size` is the decoder's hidden_size. Errors: `unsupported`, `corrupt`, naming the key.
   Result<VisionConfig> (*read)(const JsonRef& config, std::uint32_t output_size);
+  // There may be no text_config, and the whole is the decoder's, too; nor a vision_config, and the decoder is served alone.
+  bool may_be_flat = false;
 };
 
 // Null: no model that sees, or none that is served as one.
@@ -82,7 +79,5 @@ struct VisionFamily {
 Result<std::string> decoder_of(const VisionFamily& family, const JsonRef& text_config);
 // What sees of a model whose decoder has such a width and vocabulary. Errors: as VisionFamily::read.
 Result<VisionConfig> read_vision(const VisionFamily& family, const JsonRef& config, std::uint32_t output_size, std::uint32_t vocab_size);
-// `corrupt` where its token is not in the vocabulary.
-Result<VisionConfig> with_token_of(std::uint32_t vocab_size, Result<VisionConfig> vision);
 
 }  // namespace quire

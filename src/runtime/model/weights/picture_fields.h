@@ -1,5 +1,5 @@
 #pragma once
-// What the image processors of all families have in common.
+// What the image processors of all families have in common, and the readers of each.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +25,8 @@ void read_pixel_fields(const JsonRef& json, JsonFields& fields, PictureInfo& inf
 // What of a folder contradicts its model, or is not implemented.
 std::unexpected<Error> refuse_picture_key(const JsonRef& json, std::string_view key, std::string problem);
 
+// Idefics3ImageProcessor.
+Result<PictureInfo> read_idefics3_info(const PictureFiles& files, const VisionConfig& vision);
 // LLaVA's, with CLIPImageProcessor or SiglipImageProcessor.
 Result<PictureInfo> read_llava_info(const PictureFiles& files, const VisionConfig& vision);
 // Qwen2VLImageProcessor.
