@@ -51,7 +51,8 @@ class ModelFile {
   [[nodiscard]] Result<ModelInfo> info() const;
   // Copies a part of a tensor's data. `io` where its file no longer reaches: touching the map there would stop the program.
   [[nodiscard]] Result<void> read(std::span<const std::byte> part, std::span<std::byte> out) const;
-  // Of all its bytes: of the weights' files, and of a folder's config.json. Reads them.
+  // Of all its bytes: of the weights' files, of a folder's config.json and, where it sees, of what says how pictures are prepared. Reads
+  // them.
   [[nodiscard]] Result<Sha256Digest> digest() const;
   // `io` if a file has changed since it was opened.
   [[nodiscard]] Result<void> check_unchanged() const;
