@@ -154,6 +154,16 @@ TEST(VisionTest, TheFolderSaysHowPicturesAreCut) {
   EXPECT_TRUE(info->notes.empty());
 }
 
+// Blocks of the KV cache that were computed behind pictures are another model's.
+TEST(VisionTest, HowPicturesArePreparedIsPartOfTheModelsDigest) {
+  const SeeingModel seeing;
+  const auto digest = [&] { return ModelFile::open(seeing.path()).value().digest().value(); };
+  const Sha256Digest same = digest();
+  EXPECT_EQ(digest(), same);
+  tiny::write_file(seeing.path() + "/preprocessor_config.json", R"({"resample": 2, "max_image_size": {"longest_edge": 16}})");
+  EXPECT_NE(digest(), same);
+}
+
 TEST(VisionTest, WithoutAProcessorTextAloneIsServed) {
   const SeeingModel seeing;
   std::filesystem::remove(seeing.path() + "/preprocessor_config.json");
