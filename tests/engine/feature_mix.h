@@ -7,7 +7,6 @@
 #include <bit>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <map>
 #include <memory>
@@ -18,10 +17,10 @@
 #include "base/random.h"
 #include "engine/collector.h"
 #include "engine/create.h"
+#include "engine/seeing_model.h"
 #include "engine/windowed_model.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_adapter.h"
-#include "runtime/model/tiny_vision.h"
 #include "runtime/model/weights/model_file.h"
 #include "text/vocabulary.h"
 
@@ -137,34 +136,11 @@ inline std::string write_scanned_model(const std::string& path) {
   return write_letters(path);
 }
 
-// It sees: pictures of tiles of 16 pixels a side, each four tokens of a prompt.
-inline constexpr TokenId kPictureToken = 299;
-inline std::string write_seeing_model(const std::string& path) {
-  constexpr const char* kConfig = R"({"model_type": "smolvlm", "scale_factor": 2, "image_token_id": 299, "eos_token_id": 256,
-      "text_config": {"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-                      "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
-                      "tie_word_embeddings": false, "eos_token_id": 256},
-      "vision_config": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16,
-                        "patch_size": 4}})";
-  tiny::write_vision_folder(path, boost::json::parse(kConfig), "BF16");
+// Within `folder`, by its name.
+inline std::string write_seeing_model(const std::string& folder, const SeeingModel& model) {
+  const std::string path = folder + "/" + std::string(model.name);
+  model.write(path);
   return write_letters(path);
-}
-
-// Behind the tokens so far. Before each tile but the first stands a word.
-inline void show_picture(EngineRequest& request, const std::string& name, std::uint32_t num_tiles) {
-  constexpr std::uint32_t kSide = 16, kTileTokens = 4;
-  auto tiles = std::make_shared<PictureTiles>();
-  tiles->count = num_tiles;
-  tiles->side = kSide;
-  tiles->rgb = tiny::drawn_bytes(name, std::size_t{3} * kSide * kSide * num_tiles);
-  const auto begin = static_cast<std::uint32_t>(request.prompt.size());
-  std::vector<std::uint8_t> is_embed;
-  for (std::uint32_t i = 0; i < num_tiles; ++i) {
-    if (i > 0) is_embed.push_back(0);
-    is_embed.insert(is_embed.end(), kTileTokens, 1);
-  }
-  for (const std::uint8_t embeds : is_embed) request.prompt.push_back(embeds != 0 ? kPictureToken : 65);
-  request.pictures.push_back({name, PlaceholderRange(begin, is_embed), std::move(tiles)});
 }
 
 // Two adapters for a model, in folders that last as long as the program; each changes its answers.
@@ -221,15 +197,16 @@ inline EngineOptions plain_options(bool is_int8, const std::string& model) {
   return options;
 }
 
-// A request with these features. `text` says which prompt: some begin alike.
-inline EngineRequest make_mixed(FeatureSet set, std::uint32_t text, std::optional<TokenId> tool_mark) {
+// A request with these features. `text` says which prompt: some begin alike. Pictures are of `seeing`.
+inline EngineRequest make_mixed(FeatureSet set, std::uint32_t text, std::optional<TokenId> tool_mark,
+                                const SeeingModel& seeing = kSmolVlm) {
   EngineRequest request;
   Random random(text);
   for (TokenId i = 0; i < static_cast<TokenId>(9 + text * 7 % 23); ++i)
     request.prompt.push_back(60 + (i * 7 + static_cast<TokenId>(text % 2)) % 40);
   // Of three pictures, so that some prompts show the same behind the same words.
-  if (set.has(Feature::pictures)) show_picture(request, "picture " + std::to_string(text % 3), 1 + text % 3);
-  if (set.has(Feature::pictures) && text % 4 == 1) show_picture(request, "picture 7", 2);
+  if (set.has(Feature::pictures)) seeing.show(request, "picture " + std::to_string(text % 3), 1 + text % 3);
+  if (set.has(Feature::pictures) && text % 4 == 1) seeing.show(request, "picture 7", 2);
   for (std::uint64_t i = random.between(1, 9); i > 0; --i) request.prompt.push_back(static_cast<TokenId>(random.between(40, 120)));
   SamplingParams& sampling = request.sampling;
   sampling.temperature = set.has(Feature::n) && !set.has(Feature::beams) && !set.has(Feature::fork) ? 1.0F : 0.0F;
@@ -279,7 +256,7 @@ inline std::vector<TokenId> next_input(std::uint32_t text) {
 // What requests get alone, one after the other, from an engine without anything. Remembered.
 class Alone {
  public:
-  Alone(const std::string& model, bool is_int8) {
+  Alone(const std::string& model, bool is_int8) : seeing_(seeing_model_of(model)) {
     auto engine = create_engine(plain_options(is_int8, model), nullptr, nullptr);
     EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
     engine_ = std::move(*engine);
@@ -290,13 +267,17 @@ class Alone {
     if (!is_new) return known->second;
     const bool is_forked = set.has(Feature::fork);
     if (is_forked && (set.has(Feature::beams) || set.has(Feature::pooling) || set.has(Feature::hidden))) return false;
-    const EngineRequest request = make_mixed(set, 0, 0);
+    const EngineRequest request = make(set, 0, 0);
     const auto id = engine_->submit(request, sink_);
     known->second = id.has_value();
     for (std::uint32_t i = 0; id && i < request.n; ++i) engine_->finish({id->value + i}, FinishReason::abort);
     return known->second;
   }
   [[nodiscard]] Engine& engine() { return *engine_; }
+  // As this model is asked, of pictures its own.
+  [[nodiscard]] EngineRequest make(FeatureSet set, std::uint32_t text, std::optional<TokenId> tool_mark) const {
+    return make_mixed(set, text, tool_mark, seeing_ != nullptr ? *seeing_ : kSmolVlm);
+  }
   // The token with which this prompt's answer begins: tools are called behind it.
   TokenId tool_mark(FeatureSet set, std::uint32_t text) {
     const FeatureSet plain = set.has(Feature::pictures) ? FeatureSet{Feature::pictures} : FeatureSet{};
@@ -309,7 +290,7 @@ class Alone {
     const std::pair key(set, text);
     if (const auto found = known_.find(key); found != known_.end()) return found->second;
     const std::optional<TokenId> mark = set.has(Feature::tools) ? std::optional(tool_mark(set, text)) : std::nullopt;
-    EngineRequest request = make_mixed(set, text, mark);
+    EngineRequest request = make(set, text, mark);
     std::vector<Collector::Answer> all;
     if (request.beam_search) {
       const RequestId first = engine_->submit(request, sink_).value();
@@ -343,6 +324,7 @@ class Alone {
     return all;
   }
 
+  const SeeingModel* seeing_;
   std::unique_ptr<Engine> engine_;
   Collector sink_;
   std::map<std::pair<FeatureSet, std::uint32_t>, std::vector<Collector::Answer>> known_;

@@ -33,7 +33,7 @@ class Mixed {
 
   void ask(FeatureSet set, std::uint32_t text, Random& random) {
     const bool has_tools = set.has(Feature::tools);
-    EngineRequest request = make_mixed(set, text, has_tools ? std::optional(alone_.tool_mark(set, text)) : std::nullopt);
+    EngineRequest request = alone_.make(set, text, has_tools ? std::optional(alone_.tool_mark(set, text)) : std::nullopt);
     if (set_.has(Feature::priorities)) request.priority = static_cast<std::int64_t>(random.below(3)) - 1;
     if (set_.has(Feature::continuum) && !request.beam_search)
       request.tags = {.job = fmt::format("job {}", text), .is_last_step = random.chance(0.2), .tool = "ls"};

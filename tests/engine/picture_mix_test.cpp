@@ -1,9 +1,15 @@
 // Pictures beside everything else: requests that show some, of every kind, in engines with tiers, swap, drafts, adapters and so few blocks
 // that they are preempted. Each gets what it gets alone, bit for bit. And what a tier keeps of pictures.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include "engine/mixed_engine.h"
@@ -34,21 +40,43 @@ std::vector<FeatureSet> kinds_with_pictures() {
   return kinds;
 }
 
-std::string seeing_model() {
+// Written once each.
+std::string folder_of(const SeeingModel& model) {
   static const TempFolder folder;
-  static const std::string path = write_seeing_model(folder.file("seeing"));
-  return path;
+  static std::map<std::string_view, std::string> known;
+  const auto [at, is_new] = known.try_emplace(model.name);
+  if (is_new) at->second = write_seeing_model(folder.path(), model);
+  return at->second;
 }
 
-class PicturesBeside : public testing::TestWithParam<FeatureSet> {};
-INSTANTIATE_TEST_SUITE_P(Engines, PicturesBeside,
-                         testing::Values(FeatureSet{}, FeatureSet{async}, FeatureSet{dram}, FeatureSet{disk, async}, FeatureSet{swap},
-                                         FeatureSet{swap, async, chunks}, FeatureSet{drafts}, FeatureSet{drafts, async, dram},
-                                         FeatureSet{int8, chunks}, FeatureSet{priorities, dram, disk}, FeatureSet{continuum, swap}));
+struct EngineThatSees {
+  const SeeingModel* model;
+  FeatureSet features;
+};
+
+class PicturesBeside : public testing::TestWithParam<EngineThatSees> {};
+INSTANTIATE_TEST_SUITE_P(
+    Engines, PicturesBeside,
+    testing::Values(EngineThatSees{&kSmolVlm, {}}, EngineThatSees{&kSmolVlm, {async}}, EngineThatSees{&kSmolVlm, {dram}},
+                    EngineThatSees{&kSmolVlm, {disk, async}}, EngineThatSees{&kSmolVlm, {swap}},
+                    EngineThatSees{&kSmolVlm, {swap, async, chunks}}, EngineThatSees{&kSmolVlm, {drafts}},
+                    EngineThatSees{&kSmolVlm, {drafts, async, dram}}, EngineThatSees{&kSmolVlm, {int8, chunks}},
+                    EngineThatSees{&kSmolVlm, {priorities, dram, disk}}, EngineThatSees{&kSmolVlm, {continuum, swap}},
+                    EngineThatSees{&kLlavaModel, {async, dram}}, EngineThatSees{&kLlavaModel, {drafts, swap, chunks}},
+                    EngineThatSees{&kQwenModel, {}}, EngineThatSees{&kQwenModel, {async, disk}},
+                    EngineThatSees{&kQwenModel, {swap, async, chunks}}, EngineThatSees{&kQwenModel, {drafts, async, dram}},
+                    EngineThatSees{&kQwenModel, {int8, drafts, swap}}, EngineThatSees{&kQwenModel, {priorities, dram, disk}}),
+    [](const auto& engine) {
+      std::string name = fmt::format("{}_{}", engine.param.model->name, engine.param.features.name());
+      std::ranges::replace_if(name, [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) == 0; }, '_');
+      return name;
+    });
 
 TEST_P(PicturesBeside, EachGetsWhatItGetsAlone) {
-  Alone alone(seeing_model(), GetParam().has(int8));
-  Mixed mixed(GetParam(), seeing_model(), alone, true);
+  const auto& [model, features] = GetParam();
+  const std::string path = folder_of(*model);
+  Alone alone(path, features.has(int8));
+  Mixed mixed(features, path, alone, true);
   ASSERT_TRUE(mixed.is_made());
   EXPECT_NE(alone.answers({pictures}, 0).at(0).logprobs.at(0).entries.at(0).logprob,
             alone.answers({}, 0).at(0).logprobs.at(0).entries.at(0).logprob);
@@ -66,15 +94,23 @@ TEST_P(PicturesBeside, EachGetsWhatItGetsAlone) {
   mixed.stop(met);
   EXPECT_GT(met.num_forks, 0U);
   EXPECT_GT(met.num_preemptions, 0U);
-  if (GetParam().has(dram) || GetParam().has(disk)) EXPECT_GT(met.num_loads, 0U);
-  if (GetParam().has(swap)) EXPECT_GT(met.num_swapped, 0U);
-  if (GetParam().has(drafts)) EXPECT_GT(met.num_accepted, 0U);
+  if (features.has(dram) || features.has(disk)) EXPECT_GT(met.num_loads, 0U);
+  if (features.has(swap)) EXPECT_GT(met.num_swapped, 0U);
+  if (features.has(drafts)) EXPECT_GT(met.num_accepted, 0U);
 }
 
+std::string model_name(const testing::TestParamInfo<const SeeingModel*>& model) {
+  return std::string(model.param->name);
+}
+
+class PicturesThatAreAwaited : public testing::TestWithParam<const SeeingModel*> {};
+INSTANTIATE_TEST_SUITE_P(Models, PicturesThatAreAwaited, testing::Values(&kSmolVlm, &kQwenModel), model_name);
+
 // Those that come last wait while the pictures of the first are encoded: for as long nothing of them is known but what is asked of them.
-TEST(PicturesThatAreAwaited, ForksInputsAndEndsOfTheirRequestsWaitWithThem) {
-  Alone alone(seeing_model(), false);
-  auto engine = create_engine(plain_options(false, seeing_model()), nullptr, nullptr);
+TEST_P(PicturesThatAreAwaited, ForksInputsAndEndsOfTheirRequestsWaitWithThem) {
+  const std::string path = folder_of(*GetParam());
+  Alone alone(path, false);
+  auto engine = create_engine(plain_options(false, path), nullptr, nullptr);
   ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
   Collector sink;
   const auto fork = [&](RequestId parent) {
@@ -88,7 +124,7 @@ TEST(PicturesThatAreAwaited, ForksInputsAndEndsOfTheirRequestsWaitWithThem) {
   std::vector<RequestId> ids, children, grandchildren;
   for (std::uint32_t i = 0; i < kRequests; ++i) {
     EngineRequest& request = requests.emplace_back(make_mixed({}, i, std::nullopt));
-    show_picture(request, "awaited " + std::to_string(i), 9);
+    GetParam()->show(request, "awaited " + std::to_string(i), 9);
     request.prompt.push_back(static_cast<TokenId>(70 + i));
     request.session = i % 2 == 1;
     ids.push_back((*engine)->submit(request, sink).value());
@@ -125,8 +161,8 @@ TEST(PicturesThatAreAwaited, ForksInputsAndEndsOfTheirRequestsWaitWithThem) {
 }
 
 // An engine with a disk tier in this folder, what earlier ones left there read.
-std::unique_ptr<Engine> engine_over(const std::string& folder) {
-  Made made = make_options({disk}, seeing_model(), folder);
+std::unique_ptr<Engine> engine_over(const SeeingModel& model, const std::string& folder) {
+  Made made = make_options({disk}, folder_of(model), folder);
   auto engine = create_engine(made.options, nullptr, nullptr, made.seams);
   EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
   while ((*engine)->stats().kv_tiers.at(0).num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -138,22 +174,25 @@ Collector::Answer ask(Engine& engine, const EngineRequest& request) {
   return sink.wait(engine.submit(request, sink).value());
 }
 
+class PicturesInATier : public testing::TestWithParam<const SeeingModel*> {};
+INSTANTIATE_TEST_SUITE_P(Models, PicturesInATier, testing::ValuesIn(kSeeingModels), model_name);
+
 // Stopped, or killed: what is on disk while it runs is what a kill leaves.
-TEST(PicturesInATier, AreFoundByTheNextEngineAndOthersAreNot) {
-  const EngineRequest shown = make_mixed({pictures}, 2, std::nullopt);
+TEST_P(PicturesInATier, AreFoundByTheNextEngineAndOthersAreNot) {
+  Alone alone(folder_of(*GetParam()), false);
+  const EngineRequest shown = alone.make({pictures}, 2, std::nullopt);
   EngineRequest flipped = shown;
   auto tiles = std::make_shared<PictureTiles>(*shown.pictures[0].tiles);
   tiles->rgb[0] ^= 255U;
   flipped.pictures[0].tiles = tiles;
   flipped.pictures[0].identifier = "the same but for a byte";
   const std::uint32_t num_words = shown.pictures[0].position.offset() / 4 * 4;  // whole blocks before it
-  Alone alone(seeing_model(), false);
   const Bits wanted = bits_of(ask(alone.engine(), shown)), wanted_flipped = bits_of(ask(alone.engine(), flipped));
   ASSERT_NE(wanted, wanted_flipped);
 
   const TempFolder folder;
   {
-    const auto engine = engine_over(folder.file("kv"));
+    const auto engine = engine_over(*GetParam(), folder.file("kv"));
     EXPECT_EQ(bits_of(ask(*engine, shown)), wanted);
     const auto num_blocks = static_cast<std::uint64_t>(shown.prompt.size() / 4);
     while (engine->stats().kv_tiers.at(0).num_stored_blocks < num_blocks)
@@ -163,7 +202,7 @@ TEST(PicturesInATier, AreFoundByTheNextEngineAndOthersAreNot) {
   }
   for (const char* left : {"kv", "killed"}) {
     SCOPED_TRACE(left);
-    const auto engine = engine_over(folder.file(left));
+    const auto engine = engine_over(*GetParam(), folder.file(left));
     const Collector::Answer other = ask(*engine, flipped);
     EXPECT_EQ(other.num_cached_tokens, num_words);
     EXPECT_EQ(bits_of(other), wanted_flipped);

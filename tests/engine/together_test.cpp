@@ -64,7 +64,7 @@ void play_engine(FeatureSet engine, const std::string& model, Alone& alone, Rand
   // Then a request has one state.
   const bool has_tier = engine.has(Feature::dram) || engine.has(Feature::disk);
   Mixed mixed(engine, model, alone, has_tier || !engine.has(Feature::states) || random.chance(0.7));
-  const bool sees = model.ends_with("seeing");
+  const bool sees = seeing_model_of(model) != nullptr;
   if (!mixed.is_made()) return;
   for (std::uint32_t round = 0; round < kRoundsPerEngine && !testing::Test::HasFailure(); ++round) {
     FeatureSet request;
@@ -92,8 +92,12 @@ TEST(Together, EachRequestGetsWhatItGetsAlone) {
   if (real == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
   const TempFolder folder;
   // For each the answers of floats, and those of 8-bit activations.
-  const std::string models[] = {real, write_windowed_model(folder.file("windowed")), write_convolved_model(folder.file("convolved")),
-                                write_scanned_model(folder.file("scanned")), write_seeing_model(folder.file("seeing"))};
+  const std::string models[] = {real,
+                                write_windowed_model(folder.file("windowed")),
+                                write_convolved_model(folder.file("convolved")),
+                                write_scanned_model(folder.file("scanned")),
+                                write_seeing_model(folder.path(), kSmolVlm),
+                                write_seeing_model(folder.path(), kQwenModel)};
   std::map<std::pair<std::string, bool>, Alone> alone;
   MetTogether met;
   for (std::uint64_t seed = 0; met.num_rounds < num_rounds() && !testing::Test::HasFailure(); ++seed) {
@@ -104,7 +108,7 @@ TEST(Together, EachRequestGetsWhatItGetsAlone) {
       engine = FeatureSet{draw_feature(random, true)};
       if (random.chance(0.7)) engine.add(draw_feature(random, true));
     } while (!is_possible(engine));
-    const std::size_t other = seed % 3 == 0 ? 4 : 0;
+    const std::size_t other = seed % 3 == 0 ? 4 + seed / 3 % 2 : 0;
     const std::string& model = models[engine.has(Feature::windows) ? 1 : engine.has(Feature::states) ? 2 + seed % 2 : other];
     const bool is_int8 = engine.has(Feature::int8);
     play_engine(engine, model, alone.try_emplace({model, is_int8}, model, is_int8).first->second, random, met);
@@ -223,7 +227,7 @@ TEST(Together, ThePageSaysWhatEnginesSay) {
   constexpr const char* kPage = "docs/together.md";
   const TempFolder folder;
   Pairs pairs(write_windowed_model(folder.file("windowed")), write_scanned_model(folder.file("scanned")),
-              write_seeing_model(folder.file("seeing")));
+              write_seeing_model(folder.path(), kSmolVlm));
   const std::string page = together_page(pairs);
   if (std::getenv("QUIRE_RECORD_TOGETHER") != nullptr) std::ofstream(kPage) << page;
   std::ostringstream kept;
