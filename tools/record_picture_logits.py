@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records the logits that transformers gives on small models that see (Idefics3, SmolVLM), after a prompt with two tiles of a picture.
+"""Records the logits that transformers gives on small models that see (Idefics3, SmolVLM, LLaVA), after a prompt with two tiles of pictures.
 
     python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.6 gguf==0.19.0 numpy pillow
     venv/bin/python tools/record_picture_logits.py    # writes tests/golden/logits/{picture_cases.json,picture_logits.f32}
@@ -30,6 +30,20 @@ VISION = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_att
               hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6, num_channels=3)
 MODELS = {"idefics3": (transformers.Idefics3Config, transformers.Idefics3ForConditionalGeneration),
           "smolvlm": (transformers.SmolVLMConfig, transformers.SmolVLMForConditionalGeneration)}
+CLIP_MEAN, CLIP_DEVIATION = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+LLAVA_PLACES = [3, 21]
+CLIP = dict(model_type="clip_vision_model", hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, image_size=16,
+            patch_size=4)
+# The last two rows and columns of pixels are of no patch.
+SIGLIP = dict(model_type="siglip_vision_model", hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+              image_size=18, patch_size=4)
+# name: type of weights, tower, decoder, what else the config says
+LLAVA = {
+    "llava_clip": ("F32", CLIP, dict(TEXT), {}),
+    "llava_siglip": ("BF16", SIGLIP, dict(TEXT, model_type="qwen2"), dict(vision_feature_layer=-1, vision_feature_select_strategy="full")),
+    "llava_full": ("F16", CLIP, dict(TEXT, model_type="mistral"), dict(vision_feature_layer=1, vision_feature_select_strategy="full",
+                                                                       multimodal_projector_bias=False)),
+}
 
 
 def embed_in_order(self, pixel_values, patch_attention_mask):
@@ -41,12 +55,35 @@ modeling_idefics3.Idefics3VisionEmbeddings.forward = embed_in_order
 modeling_smolvlm.SmolVLMVisionEmbeddings.forward = embed_in_order
 
 
-def pixels():
+def pixels(side=SIDE, mean=(0.5, 0.5, 0.5), deviation=(0.5, 0.5, 0.5)):
     """[tile][colour][row][column], normalised as the processor does."""
-    tiles = (draw("tile", TILES * SIDE * SIDE * 3) >> np.uint64(56)).astype(np.uint8).reshape(TILES, SIDE, SIDE, 3)
-    shown = [normalize(rescale(tile, 1 / 255, input_data_format="channels_last"), [0.5] * 3, [0.5] * 3, input_data_format="channels_last")
-             for tile in tiles]
-    return torch.from_numpy(np.stack(shown).transpose(0, 3, 1, 2)[None].copy())
+    tiles = (draw("tile", TILES * side * side * 3) >> np.uint64(56)).astype(np.uint8).reshape(TILES, side, side, 3)
+    shown = [normalize(rescale(tile, 1 / 255, input_data_format="channels_last"), list(mean), list(deviation),
+                       input_data_format="channels_last") for tile in tiles]
+    return torch.from_numpy(np.stack(shown).transpose(0, 3, 1, 2).copy())
+
+
+def fill(model, kind):
+    state = {}
+    for tensor, value in model.state_dict().items():
+        if value.dtype == torch.float32:
+            state[tensor] = torch.from_numpy(floats(tensor, kind, value.numel()).reshape(tuple(value.shape)).copy())
+    model.load_state_dict(state, strict=False)
+    return model
+
+
+def prompt_with(places, tile_tokens):
+    prompt = [int(word % (VOCAB - 1)) for word in draw("prompt", NUM_TOKENS)]
+    for place in places:
+        prompt[place:place + tile_tokens] = [TOKEN] * tile_tokens
+    return prompt
+
+
+def logits_of(model, prompt, shown):
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([prompt]), pixel_values=shown).logits[0, POSITIONS].numpy()
+    assert logits.dtype == np.float32 and np.isfinite(logits).all()
+    return logits
 
 
 def run(name, kind):
@@ -54,20 +91,27 @@ def run(name, kind):
     text = transformers.LlamaConfig(**{key: value for key, value in TEXT.items() if key != "model_type"})
     config = config_class(text_config=text, vision_config=VISION, scale_factor=2, image_token_id=TOKEN, pad_token_id=0,
                           attn_implementation="eager")
-    model = model_class(config).eval()
-    state = {}
-    for tensor, value in model.state_dict().items():
-        state[tensor] = torch.from_numpy(floats(tensor, kind, value.numel()).reshape(tuple(value.shape)).copy())
-    model.load_state_dict(state)
-    prompt = [int(word % (VOCAB - 1)) for word in draw("prompt", NUM_TOKENS)]
-    for place in PLACES:
-        prompt[place:place + TILE_TOKENS] = [TOKEN] * TILE_TOKENS
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([prompt]), pixel_values=pixels()).logits[0, POSITIONS].numpy()
-    assert logits.dtype == np.float32 and np.isfinite(logits).all()
+    model = fill(model_class(config).eval(), kind)
+    prompt = prompt_with(PLACES, TILE_TOKENS)
+    logits = logits_of(model, prompt, pixels()[None])
     case = dict(name=f"{name}_{kind}", type=kind, config=dict(model_type=name, text_config=TEXT, vision_config=VISION, scale_factor=2,
                                                               image_token_id=TOKEN))
     return case, prompt, logits
+
+
+def run_llava(name):
+    kind, tower, text, more = LLAVA[name]
+    config = transformers.LlavaConfig(text_config=dict(text), vision_config=dict(tower), image_token_index=TOKEN, pad_token_id=0,
+                                      attn_implementation="eager", **more)
+    model = fill(transformers.LlavaForConditionalGeneration(config).eval(), kind)
+    is_clip = tower is CLIP
+    tile_tokens = (tower["image_size"] // 4)**2 + (1 if is_clip and "vision_feature_select_strategy" in more else 0)
+    prompt = prompt_with(LLAVA_PLACES, tile_tokens)
+    shown = pixels(tower["image_size"], CLIP_MEAN, CLIP_DEVIATION) if is_clip else pixels(tower["image_size"])
+    case = dict(name=f"{name}_{kind}", type=kind, prompt=prompt, places=LLAVA_PLACES, tile_tokens=tile_tokens,
+                tile_side=tower["image_size"], config=dict(model_type="llava", text_config=text, vision_config=tower,
+                                                           image_token_index=TOKEN, **more))
+    return case, logits_of(model, prompt, shown)
 
 
 def main():
@@ -78,6 +122,11 @@ def main():
         cases.append(case)
         records.append(logits)
         print(case["name"], "std", logits.std(), "top", logits[-1].argmax())
+    for name in LLAVA:
+        llava, logits = run_llava(name)
+        cases.append(llava)
+        records.append(logits)
+        print(llava["name"], "std", logits.std(), "top", logits[-1].argmax())
     record = dict(made_with=f"transformers {transformers.__version__}, torch {torch.__version__}", prompt=prompt, positions=POSITIONS,
                   places=PLACES, tile_tokens=TILE_TOKENS, tile_side=SIDE)
     lines = ",\n".join(json.dumps(case) for case in cases)

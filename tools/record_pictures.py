@@ -13,7 +13,7 @@ import pathlib
 
 import numpy as np
 from PIL import Image
-from transformers import Idefics3ImageProcessor, Qwen2VLImageProcessor
+from transformers import CLIPImageProcessor, Idefics3ImageProcessor, Qwen2VLImageProcessor, SiglipImageProcessor
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "pictures"
 RESIZES = [("rgb.png", 50, 31, 1), ("rgb.png", 17, 64, 2), ("rgb.png", 90, 70, 3), ("rgb.png", 5, 3, 4), ("rgb.png", 29, 11, 5),
@@ -21,6 +21,9 @@ RESIZES = [("rgb.png", 50, 31, 1), ("rgb.png", 17, 64, 2), ("rgb.png", 90, 70, 3
 # name, do_image_splitting, longest edge, tile side
 IDEFICS3 = [("rgb.png", True, 64, 16), ("rgb.png", False, 64, 16), ("rgb.png", True, 16, 16), ("line.png", True, 64, 16),
             ("tall.png", True, 96, 32), ("jpeg_420.jpg", True, 50, 20), ("grey.png", True, 48, 24)]
+# name, shorter side before the middle is cut out (0: it is scaled to a square), side, filter
+LLAVA = [("rgb.png", 20, 20, 3), ("rgb.png", 31, 16, 3), ("tall.png", 14, 14, 3), ("line.png", 9, 9, 3), ("jpeg_420.jpg", 37, 36, 2),
+         ("rgb.png", 23, 23, 3), ("tall.png", 11, 10, 3), ("rgb.png", 0, 28, 3), ("tall.png", 0, 11, 3), ("grey.png", 0, 37, 2)]
 # name, least and most pixels, sides of a patch and of what is merged
 QWEN_VL = [("rgb.png", 64, 65536, 4, 2), ("rgb.png", 64, 300, 4, 2), ("rgb.png", 3136, 65536, 14, 2), ("line.png", 64, 65536, 4, 2),
            ("line.png", 4096, 65536, 4, 2), ("tall.png", 64, 512, 4, 2), ("tall.png", 3136, 65536, 14, 2), ("jpeg_420.jpg", 1, 65536, 3, 2),
@@ -96,6 +99,15 @@ def main():
         out = processor(load(name), return_tensors="np", return_row_col_info=True, input_data_format="channels_last")
         tiles = out["pixel_values"][0].astype(np.uint8).transpose(0, 2, 3, 1)
         lines.append(f"idefics3 {name} {int(splits)} {edge} {side} {out['rows'][0][0]} {out['cols'][0][0]} {digest(tiles)}")
+    for name, shortest, side, number in LLAVA:
+        if shortest > 0:
+            processor = CLIPImageProcessor(size={"shortest_edge": shortest}, crop_size={"height": side, "width": side}, resample=number,
+                                           do_rescale=False, do_normalize=False)
+        else:
+            processor = SiglipImageProcessor(size={"height": side, "width": side}, resample=number, do_rescale=False, do_normalize=False)
+        out = processor(load(name), return_tensors="np", input_data_format="channels_last")
+        tile = out["pixel_values"][0].astype(np.uint8).transpose(1, 2, 0)
+        lines.append(f"llava {name} {shortest} {side} {number} {digest(tile)}")
     for name, least, most, patch, merge in QWEN_VL:
         processor = Qwen2VLImageProcessor(min_pixels=least, max_pixels=most, patch_size=patch, merge_size=merge, do_rescale=False,
                                           do_normalize=False)

@@ -14,9 +14,10 @@ namespace quire {
 // How a picture becomes tiles of a size that the encoder takes, and what stands for them in a prompt. Nothing here is of use where
 // `processor` is empty: the model reads text alone.
 struct PictureInfo {
-  std::string processor;                     // "idefics3" (SmolVLM too), "qwen2_vl" (Qwen2.5-VL too)
+  std::string processor;                     // "idefics3" (SmolVLM too), "llava", "qwen2_vl" (Qwen2.5-VL too)
   std::uint32_t tile_side = 0;               // pixels; 0: tiles have sizes of their own, in whole embed_sides
-  std::uint32_t longest_edge = 0;            // pixels, before a picture is cut
+  std::uint32_t longest_edge = 0;            // pixels, before a picture is cut; 0: unbounded
+  std::uint32_t shortest_edge = 0;           // pixels, before the middle is cut out; 0: the whole picture is scaled to the tile's size
   bool splits = true;                        // into tiles, with the whole picture behind them; else the whole picture is all
   std::uint32_t filter = 1;                  // Pillow's number of the filter that scales
   std::uint32_t tile_tokens = 0;             // of the prompt, each an embedding; of the largest tile where they have their own sizes

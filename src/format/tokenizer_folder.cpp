@@ -46,6 +46,15 @@ Result<TokenizerSpec> tokenizer_from_hf(const std::string& folder) {
   }
   auto spec = hf::read_tokenizer(files);
   if (!spec) return spec;
+  // Of a processor, in the words of older versions of transformers.
+  const std::string processors = folder + "/chat_template.json";
+  const auto processor = read_optional(processors);
+  if (!processor) return std::unexpected(processor.error());
+  if (*processor) {
+    auto text = JsonRef(**processor, processors).get<std::string>("chat_template");
+    if (!text) return std::unexpected(std::move(text.error()));
+    spec->chat_template = std::move(*text);
+  }
   auto chat_template = read_text_file(folder + "/chat_template.jinja", kMaxTemplateBytes);
   if (chat_template) spec->chat_template = std::move(*chat_template);
   if (!chat_template && chat_template.error().code != ErrorCode::not_found) return std::unexpected(std::move(chat_template.error()));

@@ -86,7 +86,8 @@ std::int32_t in_fixed_point(double weight) {
   return static_cast<std::int32_t>((weight < 0 ? -0.5 : 0.5) + weight * (1 << kWeightBits));
 }
 
-SideWeights weigh(std::uint32_t from, std::uint32_t to, PictureFilter filter) {
+// Of `to` new pixels those from `begin` on, as many as `num`.
+SideWeights weigh(std::uint32_t from, std::uint32_t to, PictureFilter filter, std::uint32_t begin, std::uint32_t num) {
   const FilterShape shape = shape_of(filter);
   const double scale = static_cast<double>(from) / to;
   const double stretch = std::max(scale, 1.0);
@@ -94,11 +95,11 @@ SideWeights weigh(std::uint32_t from, std::uint32_t to, PictureFilter filter) {
   const double inverse = 1.0 / stretch;
   SideWeights side;
   side.most = static_cast<std::size_t>(std::ceil(support)) * 2 + 1;
-  side.parts.resize(to);
-  side.weights.resize(to * side.most);
+  side.parts.resize(num);
+  side.weights.resize(num * side.most);
   std::vector<double> exact(side.most);
-  for (std::size_t out = 0; out < to; ++out) {
-    const double center = (static_cast<double>(out) + 0.5) * scale;
+  for (std::size_t out = 0; out < num; ++out) {
+    const double center = (static_cast<double>(begin + out) + 0.5) * scale;
     // NOLINTBEGIN(bugprone-incorrect-roundings): as Pillow rounds
     const int first = std::max(0, static_cast<int>(center - support + 0.5));
     const int end = std::min(static_cast<int>(from), static_cast<int>(center + support + 0.5));
@@ -118,8 +119,8 @@ std::uint8_t to_byte(std::int32_t sum) {
 
 constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
 
-Picture scale_across(const Picture& in, std::uint32_t width, PictureFilter filter) {
-  const SideWeights side = weigh(in.width, width, filter);
+Picture scale_across(const Picture& in, const SideWeights& side) {
+  const auto width = static_cast<std::uint32_t>(side.parts.size());
   Picture out{width, in.height, std::vector<std::uint8_t>(std::size_t{3} * width * in.height)};
   for (std::size_t y = 0; y < in.height; ++y) {
     const std::uint8_t* const row = in.rgb.data() + y * in.width * 3;
@@ -141,8 +142,8 @@ Picture scale_across(const Picture& in, std::uint32_t width, PictureFilter filte
   return out;
 }
 
-Picture scale_down(const Picture& in, std::uint32_t height, PictureFilter filter) {
-  const SideWeights side = weigh(in.height, height, filter);
+Picture scale_down(const Picture& in, const SideWeights& side) {
+  const auto height = static_cast<std::uint32_t>(side.parts.size());
   const std::size_t row_bytes = std::size_t{3} * in.width;
   Picture out{in.width, height, std::vector<std::uint8_t>(row_bytes * height)};
   std::vector<std::int32_t> sums(row_bytes);
@@ -158,13 +159,35 @@ Picture scale_down(const Picture& in, std::uint32_t height, PictureFilter filter
   return out;
 }
 
+// Columns and rows as they are.
+Picture cut_out(const Picture& in, const PicturePart& part) {
+  const std::size_t row = std::size_t{3} * part.width;
+  Picture out{part.width, part.height, std::vector<std::uint8_t>(row * part.height)};
+  for (std::size_t y = 0; y < part.height; ++y)
+    std::copy_n(in.rgb.data() + 3 * ((part.top + y) * in.width + part.left), row, out.rgb.data() + y * row);
+  return out;
+}
+
 }  // namespace
 
 Picture resample(const Picture& picture, std::uint32_t width, std::uint32_t height, PictureFilter filter) {
-  QUIRE_CHECK(picture.width > 0 && picture.height > 0 && width > 0 && height > 0, "a picture has pixels");
-  if (picture.width == width) return picture.height == height ? picture : scale_down(picture, height, filter);
-  const Picture across = scale_across(picture, width, filter);
-  return across.height == height ? across : scale_down(across, height, filter);
+  return resample(picture, width, height, filter, {0, 0, width, height});
+}
+
+// A side that keeps its size is not weighed, as in Pillow.
+Picture resample(const Picture& picture, std::uint32_t width, std::uint32_t height, PictureFilter filter, const PicturePart& part) {
+  QUIRE_CHECK(picture.width > 0 && picture.height > 0 && part.width > 0 && part.height > 0, "a picture has pixels");
+  QUIRE_CHECK(part.left <= width && part.width <= width - part.left && part.top <= height && part.height <= height - part.top,
+              "a part lies within the picture");
+  const bool keeps_width = picture.width == width, keeps_height = picture.height == height;
+  const auto down = [&](const Picture& across) { return scale_down(across, weigh(picture.height, height, filter, part.top, part.height)); };
+  if (keeps_width && keeps_height) return cut_out(picture, part);
+  if (keeps_height) {
+    const Picture rows = cut_out(picture, {0, part.top, picture.width, part.height});
+    return scale_across(rows, weigh(picture.width, width, filter, part.left, part.width));
+  }
+  if (keeps_width) return down(cut_out(picture, {part.left, 0, part.width, picture.height}));
+  return down(scale_across(picture, weigh(picture.width, width, filter, part.left, part.width)));
 }
 
 }  // namespace quire

@@ -12,4 +12,10 @@ enum class PictureFilter : std::uint8_t { lanczos = 1, bilinear = 2, bicubic = 3
 // Both sizes have pixels.
 Picture resample(const Picture& picture, std::uint32_t width, std::uint32_t height, PictureFilter filter);
 
+// What of the scaled picture is made: it costs what the part costs, however large the whole would be.
+struct PicturePart {
+  std::uint32_t left = 0, top = 0, width = 0, height = 0;
+};
+Picture resample(const Picture& picture, std::uint32_t width, std::uint32_t height, PictureFilter filter, const PicturePart& part);
+
 }  // namespace quire

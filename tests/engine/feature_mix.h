@@ -17,6 +17,7 @@
 #include "base/random.h"
 #include "engine/collector.h"
 #include "engine/create.h"
+#include "engine/seeing_model.h"
 #include "engine/windowed_model.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_adapter.h"
@@ -48,9 +49,10 @@ enum class Feature : std::uint8_t {
   hidden,
   tenant,
   fork,
-  adapter
+  adapter,
+  pictures
 };
-inline constexpr std::size_t kNumFeatures = 22, kFirstOfRequests = 11;
+inline constexpr std::size_t kNumFeatures = 23, kFirstOfRequests = 11;
 
 struct FeatureText {
   const char* name;
@@ -77,7 +79,8 @@ inline constexpr FeatureText kFeatureTexts[kNumFeatures] = {{"memory tier", "`--
                                                             {"all rows", "`/pooling` of all tokens, hidden states"},
                                                             {"tenant", "`cache_salt`, `--tenant-secret`"},
                                                             {"fork", "`POST /v1/requests/{id}/fork`"},
-                                                            {"adapter", "`--enable-lora`, `model`"}};
+                                                            {"adapter", "`--enable-lora`, `model`"},
+                                                            {"pictures", "`image_url` in a model that sees"}};
 
 class FeatureSet {
  public:
@@ -130,6 +133,13 @@ inline std::string write_convolved_model(const std::string& path) {
 
 inline std::string write_scanned_model(const std::string& path) {
   tiny::write_mamba_weights(path, "granitemoehybrid", kEndToken);
+  return write_letters(path);
+}
+
+// Within `folder`, by its name.
+inline std::string write_seeing_model(const std::string& folder, const SeeingModel& model) {
+  const std::string path = folder + "/" + std::string(model.name);
+  model.write(path);
   return write_letters(path);
 }
 
@@ -187,12 +197,16 @@ inline EngineOptions plain_options(bool is_int8, const std::string& model) {
   return options;
 }
 
-// A request with these features. `text` says which prompt: some begin alike.
-inline EngineRequest make_mixed(FeatureSet set, std::uint32_t text, std::optional<TokenId> tool_mark) {
+// A request with these features. `text` says which prompt: some begin alike. Pictures are of `seeing`.
+inline EngineRequest make_mixed(FeatureSet set, std::uint32_t text, std::optional<TokenId> tool_mark,
+                                const SeeingModel& seeing = kSmolVlm) {
   EngineRequest request;
   Random random(text);
   for (TokenId i = 0; i < static_cast<TokenId>(9 + text * 7 % 23); ++i)
     request.prompt.push_back(60 + (i * 7 + static_cast<TokenId>(text % 2)) % 40);
+  // Of three pictures, so that some prompts show the same behind the same words.
+  if (set.has(Feature::pictures)) seeing.show(request, "picture " + std::to_string(text % 3), 1 + text % 3);
+  if (set.has(Feature::pictures) && text % 4 == 1) seeing.show(request, "picture 7", 2);
   for (std::uint64_t i = random.between(1, 9); i > 0; --i) request.prompt.push_back(static_cast<TokenId>(random.between(40, 120)));
   SamplingParams& sampling = request.sampling;
   sampling.temperature = set.has(Feature::n) && !set.has(Feature::beams) && !set.has(Feature::fork) ? 1.0F : 0.0F;
@@ -242,7 +256,7 @@ inline std::vector<TokenId> next_input(std::uint32_t text) {
 // What requests get alone, one after the other, from an engine without anything. Remembered.
 class Alone {
  public:
-  Alone(const std::string& model, bool is_int8) {
+  Alone(const std::string& model, bool is_int8) : seeing_(seeing_model_of(model)) {
     auto engine = create_engine(plain_options(is_int8, model), nullptr, nullptr);
     EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
     engine_ = std::move(*engine);
@@ -253,23 +267,30 @@ class Alone {
     if (!is_new) return known->second;
     const bool is_forked = set.has(Feature::fork);
     if (is_forked && (set.has(Feature::beams) || set.has(Feature::pooling) || set.has(Feature::hidden))) return false;
-    const EngineRequest request = make_mixed(set, 0, 0);
+    const EngineRequest request = make(set, 0, 0);
     const auto id = engine_->submit(request, sink_);
     known->second = id.has_value();
     for (std::uint32_t i = 0; id && i < request.n; ++i) engine_->finish({id->value + i}, FinishReason::abort);
     return known->second;
   }
   [[nodiscard]] Engine& engine() { return *engine_; }
+  // As this model is asked, of pictures its own.
+  [[nodiscard]] EngineRequest make(FeatureSet set, std::uint32_t text, std::optional<TokenId> tool_mark) const {
+    return make_mixed(set, text, tool_mark, seeing_ != nullptr ? *seeing_ : kSmolVlm);
+  }
   // The token with which this prompt's answer begins: tools are called behind it.
-  TokenId tool_mark(std::uint32_t text) { return answers({}, text).at(0).tokens.at(0); }
+  TokenId tool_mark(FeatureSet set, std::uint32_t text) {
+    const FeatureSet plain = set.has(Feature::pictures) ? FeatureSet{Feature::pictures} : FeatureSet{};
+    return answers(plain, text).at(0).tokens.at(0);
+  }
 
   // Of each of its answers; a child of it gets the first one, but for the log probabilities.
   std::vector<Collector::Answer> answers(FeatureSet set, std::uint32_t text) {
     set = set.of_request();
     const std::pair key(set, text);
     if (const auto found = known_.find(key); found != known_.end()) return found->second;
-    const std::optional<TokenId> mark = set.has(Feature::tools) ? std::optional(tool_mark(text)) : std::nullopt;
-    EngineRequest request = make_mixed(set, text, mark);
+    const std::optional<TokenId> mark = set.has(Feature::tools) ? std::optional(tool_mark(set, text)) : std::nullopt;
+    EngineRequest request = make(set, text, mark);
     std::vector<Collector::Answer> all;
     if (request.beam_search) {
       const RequestId first = engine_->submit(request, sink_).value();
@@ -281,6 +302,11 @@ class Alone {
       for (std::uint32_t i = 0; i < n; ++i, ++*request.sampling.seed) all.push_back(sink_.wait(engine_->submit(request, sink_).value()));
     }
     return known_[key] = all;
+  }
+
+  // Of a request of one's own; of a session, with its next input.
+  Collector::Answer answer_to(const EngineRequest& request, std::uint32_t text) {
+    return request.session ? session(request, text) : answer(request);
   }
 
  private:
@@ -298,6 +324,7 @@ class Alone {
     return all;
   }
 
+  const SeeingModel* seeing_;
   std::unique_ptr<Engine> engine_;
   Collector sink_;
   std::map<std::pair<FeatureSet, std::uint32_t>, std::vector<Collector::Answer>> known_;

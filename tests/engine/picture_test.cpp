@@ -4,72 +4,28 @@
 
 #include <algorithm>
 #include <bit>
-#include <boost/json/parse.hpp>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/collector.h"
 #include "engine/create.h"
+#include "engine/seeing_model.h"
 #include "quire/engine.h"
 #include "runtime/model/rig.h"
-#include "runtime/model/tiny_qwen_vl.h"
-#include "runtime/model/tiny_vision.h"
 
 namespace quire {
 namespace {
 
-constexpr TokenId kPlace = 299;
-constexpr std::uint32_t kSide = 16, kTileTokens = 4;
-constexpr const char* kConfig = R"({"model_type": "smolvlm", "scale_factor": 2, "image_token_id": 299,
-    "text_config": {"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-                    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
-                    "tie_word_embeddings": false},
-    "vision_config": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16,
-                      "patch_size": 4}})";
-
-constexpr const char* kQwenConfig = R"({"model_type": "qwen2_5_vl", "image_token_id": 299, "vocab_size": 300, "hidden_size": 64,
-    "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "rope_theta": 10000.0,
-    "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
-    "vision_config": {"depth": 2, "hidden_size": 48, "intermediate_size": 72, "num_heads": 4, "out_hidden_size": 64, "patch_size": 4,
-                      "window_size": 16, "fullatt_block_indexes": [1]}})";
-constexpr std::uint32_t kSquare = 8;  // pixels of an embedding
-
-// Of `count` tiles, or as high as so many rows of embeddings.
-struct SeeingFamily {
-  const char* name;
-  bool is_qwen;
-  std::uint32_t too_many;
+struct SeeingCase {
+  const test::SeeingModel* model;
+  std::uint32_t too_many;    // tiles
   std::uint32_t num_cached;  // of 11 words, a picture of 17, and 9 words
-
-  [[nodiscard]] PromptPicture picture_at(std::uint32_t offset, const std::string& file, std::uint32_t count) const {
-    auto tiles = std::make_shared<PictureTiles>();
-    tiles->count = is_qwen ? 1 : count;
-    tiles->side = is_qwen ? kTileTokens * kSquare : kSide;
-    tiles->rows = is_qwen ? count * kSquare : 0;
-    tiles->rgb = tiny::drawn_bytes(file, tiles->tile_bytes() * tiles->count);
-    if (is_qwen) return {file, PlaceholderRange(offset, count * kTileTokens), std::move(tiles)};
-    // Before each tile's tokens stands one of the text.
-    std::vector<std::uint8_t> is_embed;
-    for (std::uint32_t i = 0; i < count; ++i) {
-      if (i > 0) is_embed.push_back(0);
-      is_embed.insert(is_embed.end(), kTileTokens, 1);
-    }
-    return {file, PlaceholderRange(offset, is_embed), std::move(tiles)};
-  }
-  void write(const std::string& folder) const {
-    if (is_qwen)
-      tiny::write_qwen_folder(folder, boost::json::parse(kQwenConfig), "BF16");
-    else
-      tiny::write_vision_folder(folder, boost::json::parse(kConfig), "BF16");
-  }
 };
 
-class PictureEngine : public testing::TestWithParam<SeeingFamily> {
+class PictureEngine : public testing::TestWithParam<SeeingCase> {
  protected:
-  PictureEngine() { GetParam().write(folder_.file("model")); }
+  PictureEngine() { GetParam().model->write(folder_.file("model")); }
 
   [[nodiscard]] EngineOptions options() const {
     EngineOptions options;
@@ -87,11 +43,7 @@ class PictureEngine : public testing::TestWithParam<SeeingFamily> {
     };
     say(11);
     for (const auto& [name, num_tiles] : pictures) {
-      request.pictures.push_back(GetParam().picture_at(static_cast<std::uint32_t>(request.prompt.size()), name, num_tiles));
-      for (std::uint32_t i = 0; i < num_tiles; ++i) {
-        if (i > 0 && !GetParam().is_qwen) request.prompt.push_back(5);
-        request.prompt.insert(request.prompt.end(), kTileTokens, kPlace);
-      }
+      GetParam().model->show(request, name, num_tiles);
       say(9);
     }
     request.sampling.temperature = 0.0F;
@@ -248,17 +200,21 @@ TEST_P(PictureEngine, WhatDoesNotFitIsRefusedByName) {
   EXPECT_EQ(field_of([](EngineRequest&) {}), "");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[1].identifier = ""; }), "pictures[1]");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0].tiles = nullptr; }), "pictures[0]");
-  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = GetParam().picture_at(11, "a", 2); }), "");
-  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = GetParam().picture_at(11, "big", GetParam().too_many); }), "pictures[0]");
+  EXPECT_EQ(
+      field_of([](EngineRequest& r) { r.pictures[0] = GetParam().model->picture_at(11, "a", std::min(2U, GetParam().model->most_tiles)); }),
+      "");
+  EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = GetParam().model->picture_at(11, "big", GetParam().too_many); }),
+            "pictures[0]");
   EXPECT_EQ(field_of([](EngineRequest& r) { std::swap(r.pictures[0], r.pictures[1]); }), "pictures[1]");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.prompt.resize(15); }), "pictures[0]");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[1].position = PlaceholderRange(40, 11); }), "pictures[1]");
   EXPECT_EQ((*engine)->stop(60.0), 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, PictureEngine,
-                         testing::Values(SeeingFamily{"idefics3", false, 18, 96}, SeeingFamily{"qwen2_5_vl", true, 70, 80}),
-                         [](const auto& family) { return std::string(family.param.name); });
+INSTANTIATE_TEST_SUITE_P(Models, PictureEngine,
+                         testing::Values(SeeingCase{&test::kSmolVlm, 18, 96}, SeeingCase{&test::kLlavaModel, 2, 16},
+                                         SeeingCase{&test::kQwenModel, 70, 80}),
+                         [](const auto& seen) { return std::string(seen.param.model->name); });
 
 }  // namespace
 }  // namespace quire

@@ -9,8 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "engine/feature_mix.h"
-#include "runtime/tier/tier_support.h"
+#include "engine/mixed_engine.h"
 #include "support/sanitized.h"
 
 namespace quire::test {
@@ -26,7 +25,9 @@ std::uint32_t num_rounds() {
 
 // No model that is served has both.
 bool is_one_model(Feature a, Feature b) {
-  return std::set{a, b} == std::set{Feature::windows, Feature::states};
+  const std::set pair{a, b};
+  return pair == std::set{Feature::windows, Feature::states} || pair == std::set{Feature::windows, Feature::pictures} ||
+         pair == std::set{Feature::states, Feature::pictures};
 }
 
 // What cannot both be, since one option or field says which.
@@ -51,109 +52,6 @@ Feature draw_feature(Random& random, bool of_engine) {
                                         : kFirstOfRequests + random.below(kNumFeatures - kFirstOfRequests));
 }
 
-// What was met, so that a run that meets nothing fails.
-struct MetTogether {
-  std::uint64_t num_rounds = 0, num_answers = 0, num_preemptions = 0, num_loads = 0, num_forks = 0, num_swapped = 0, num_accepted = 0;
-  std::set<FeatureSet> sets;
-};
-
-// An engine with some features, and requests of any kind beside each other in it.
-class Mixed {
- public:
-  Mixed(FeatureSet engine, const std::string& model, Alone& alone, bool caches) : set_(engine), alone_(alone) {
-    Made made = make_options(engine, model, folder_.path() + "/kv");
-    made.options.cache.enable_prefix_caching = caches;
-    auto created = create_engine(made.options, nullptr, nullptr, made.seams);
-    EXPECT_TRUE(created.has_value()) << engine.name() << ": " << created.error().to_string();
-    if (created) engine_ = std::move(*created);
-  }
-
-  [[nodiscard]] bool is_made() const { return engine_ != nullptr; }
-
-  void ask(FeatureSet set, std::uint32_t text, Random& random) {
-    const bool has_tools = set.has(Feature::tools);
-    EngineRequest request = make_mixed(set, text, has_tools ? std::optional(alone_.tool_mark(text)) : std::nullopt);
-    if (set_.has(Feature::priorities)) request.priority = static_cast<std::int64_t>(random.below(3)) - 1;
-    if (set_.has(Feature::continuum) && !request.beam_search)
-      request.tags = {.job = fmt::format("job {}", text), .is_last_step = random.chance(0.2), .tool = "ls"};
-    Asked& asked = asked_.emplace_back(Asked{.set = set, .text = text, .n = request.n});
-    const auto id = engine_->submit(request, sink_);
-    ASSERT_TRUE(id.has_value()) << set.name() << ": " << id.error().to_string();
-    asked.id = *id;
-    if (set.has(Feature::fork)) fork(asked, random);
-    if (!request.session) return;
-    give_input(asked.id, text);
-    if (asked.child) give_input(*asked.child, text);
-  }
-
-  void expect_all(MetTogether& met) {
-    for (const Asked& asked : asked_) {
-      const std::vector<Collector::Answer> wanted = alone_.answers(asked.set, asked.text);
-      for (std::uint32_t i = 0; i < asked.n; ++i)
-        EXPECT_EQ(bits_of(sink_.wait({asked.id.value + i})), bits_of(wanted.at(i))) << what(asked) << ", answer " << i;
-      if (asked.child) expect_child(asked, wanted.at(0));
-      met.num_answers += asked.n + (asked.child ? 1 : 0);
-    }
-    asked_.clear();
-  }
-
-  void forget_cached() {
-    engine_->reset_prefix_cache({.preempt_running = false, .external = false}, [](const Result<bool>&) {});
-  }
-
-  void stop(MetTogether& met) {
-    EXPECT_EQ(engine_->stop(60.0), 0U);
-    const EngineStats stats = engine_->stats();
-    EXPECT_EQ(stats.num_free_blocks, stats.num_blocks) << set_.name();
-    met.num_preemptions += stats.num_preemptions;
-    met.num_loads += stats.num_loads;
-    met.num_forks += stats.num_forks;
-    if (stats.kv_swap) met.num_swapped += stats.kv_swap->num_in;
-    if (stats.speculation) met.num_accepted += stats.speculation->num_accepted_tokens;
-  }
-
- private:
-  struct Asked {
-    FeatureSet set;
-    std::uint32_t text = 0;
-    RequestId id{};
-    std::uint32_t n = 1;
-    std::optional<RequestId> child{};
-  };
-
-  // Where the parent is then, which may be its end.
-  void fork(Asked& asked, Random& random) {
-    sink_.wait_for_tokens(asked.id, random.below(4));
-    Result<RequestId> child = engine_->fork(asked.id, {}, sink_);
-    while (!child && child.error().code == ErrorCode::overloaded) child = engine_->fork(asked.id, {}, sink_);
-    if (child) asked.child = *child;
-  }
-
-  void give_input(RequestId id, std::uint32_t text) {
-    // A child that came too late is none.
-    if (engine_->append(id, next_input(text))) (void)engine_->append(id, {});
-  }
-
-  void expect_child(const Asked& asked, Collector::Answer wanted) {
-    Collector::Answer got = sink_.wait(*asked.child);
-    if (got.error.find("has ended") != std::string::npos || got.error.find("outputs are there already") != std::string::npos) return;
-    const auto first = static_cast<std::size_t>(std::ranges::count_if(got.logprobs, [](const auto& one) { return one.entries.empty(); }));
-    got.prompt_logprobs = wanted.prompt_logprobs = nullptr;
-    EXPECT_EQ(bits_of(got, first), bits_of(wanted, first)) << what(asked) << ", its child: " << got.error;
-  }
-
-  [[nodiscard]] std::string what(const Asked& asked) const {
-    return fmt::format("{} beside {}, text {}", asked.set.name(), set_.name(), asked.text);
-  }
-
-  FeatureSet set_;
-  Alone& alone_;
-  TempFolder folder_;
-  std::unique_ptr<Engine> engine_;
-  Collector sink_;
-  std::vector<Asked> asked_;
-};
-
 // Both in one request, or where that is refused in one each.
 void ask_both(Mixed& mixed, Alone& alone, FeatureSet set, Random& random) {
   const auto text = [&] { return static_cast<std::uint32_t>(random.below(kTexts)); };
@@ -166,13 +64,15 @@ void play_engine(FeatureSet engine, const std::string& model, Alone& alone, Rand
   // Then a request has one state.
   const bool has_tier = engine.has(Feature::dram) || engine.has(Feature::disk);
   Mixed mixed(engine, model, alone, has_tier || !engine.has(Feature::states) || random.chance(0.7));
+  const bool sees = seeing_model_of(model) != nullptr;
   if (!mixed.is_made()) return;
   for (std::uint32_t round = 0; round < kRoundsPerEngine && !testing::Test::HasFailure(); ++round) {
     FeatureSet request;
     do {
       request = FeatureSet{draw_feature(random, false)};
       if (random.chance(0.6)) request.add(draw_feature(random, false));
-    } while (!is_possible(request));
+    } while (!is_possible(request) || (request.has(Feature::pictures) && !sees));
+    if (sees && random.chance(0.7)) request.add(Feature::pictures);
     ask_both(mixed, alone, request, random);
     for (std::uint64_t i = random.below(6); i > 0; --i) mixed.ask({}, static_cast<std::uint32_t>(random.below(kTexts)), random);
     if (random.chance(0.6)) ask_both(mixed, alone, request, random);
@@ -192,8 +92,12 @@ TEST(Together, EachRequestGetsWhatItGetsAlone) {
   if (real == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
   const TempFolder folder;
   // For each the answers of floats, and those of 8-bit activations.
-  const std::string models[] = {real, write_windowed_model(folder.file("windowed")), write_convolved_model(folder.file("convolved")),
-                                write_scanned_model(folder.file("scanned"))};
+  const std::string models[] = {real,
+                                write_windowed_model(folder.file("windowed")),
+                                write_convolved_model(folder.file("convolved")),
+                                write_scanned_model(folder.file("scanned")),
+                                write_seeing_model(folder.path(), kSmolVlm),
+                                write_seeing_model(folder.path(), kQwenModel)};
   std::map<std::pair<std::string, bool>, Alone> alone;
   MetTogether met;
   for (std::uint64_t seed = 0; met.num_rounds < num_rounds() && !testing::Test::HasFailure(); ++seed) {
@@ -204,7 +108,8 @@ TEST(Together, EachRequestGetsWhatItGetsAlone) {
       engine = FeatureSet{draw_feature(random, true)};
       if (random.chance(0.7)) engine.add(draw_feature(random, true));
     } while (!is_possible(engine));
-    const std::string& model = models[engine.has(Feature::windows) ? 1 : engine.has(Feature::states) ? 2 + seed % 2 : 0];
+    const std::size_t other = seed % 3 == 0 ? 4 + seed / 3 % 2 : 0;
+    const std::string& model = models[engine.has(Feature::windows) ? 1 : engine.has(Feature::states) ? 2 + seed % 2 : other];
     const bool is_int8 = engine.has(Feature::int8);
     play_engine(engine, model, alone.try_emplace({model, is_int8}, model, is_int8).first->second, random, met);
   }
@@ -224,20 +129,21 @@ TEST(Together, EachRequestGetsWhatItGetsAlone) {
 // Of a pair: empty where it goes, else why not.
 class Pairs {
  public:
-  Pairs(const std::string& windowed, const std::string& with_states)
-      : windowed_(windowed), with_states_(with_states), alone_(windowed, false) {}
+  Pairs(const std::string& windowed, const std::string& with_states, const std::string& seeing)
+      : windowed_(windowed), with_states_(with_states), seeing_(seeing), alone_(windowed, false), alone_seeing_(seeing, false) {}
 
   std::string refusal(Feature a, Feature b) {
     if (is_one_choice(a, b)) return "one option or field says which of them it is";
     if (is_one_model(a, b)) return "no model that is served has both";
     const bool is_a_engine = static_cast<std::size_t>(a) < kFirstOfRequests, is_b_engine = static_cast<std::size_t>(b) < kFirstOfRequests;
-    if (!is_a_engine) return of_request({a, b}, alone_.engine());
+    const bool shows = b == Feature::pictures;
+    if (!is_a_engine) return of_request({a, b}, (shows ? alone_seeing_ : alone_).engine());
     const TempFolder folder;
     FeatureSet engine{a};
     if (is_b_engine) engine.add(b);
     const bool has_states = engine.has(Feature::states);
-    if (!has_states) engine.add(Feature::windows);  // the model's
-    const Made made = make_options(engine, has_states ? with_states_ : windowed_, folder.file("kv"));
+    if (!has_states && !shows) engine.add(Feature::windows);  // the model's
+    const Made made = make_options(engine, has_states ? with_states_ : shows ? seeing_ : windowed_, folder.file("kv"));
     const auto created = create_engine(made.options, nullptr, nullptr, made.seams);
     if (!created) return words(created.error());
     if (is_b_engine) return {};
@@ -281,8 +187,8 @@ class Pairs {
     return refusal;
   }
 
-  std::string windowed_, with_states_;
-  Alone alone_;
+  std::string windowed_, with_states_, seeing_;
+  Alone alone_, alone_seeing_;
 };
 
 std::string together_page(Pairs& pairs) {
@@ -320,7 +226,8 @@ TEST(Together, ThePageSaysWhatEnginesSay) {
   if (!has_structured_output()) GTEST_SKIP() << "built without llguidance";
   constexpr const char* kPage = "docs/together.md";
   const TempFolder folder;
-  Pairs pairs(write_windowed_model(folder.file("windowed")), write_scanned_model(folder.file("scanned")));
+  Pairs pairs(write_windowed_model(folder.file("windowed")), write_scanned_model(folder.file("scanned")),
+              write_seeing_model(folder.path(), kSmolVlm));
   const std::string page = together_page(pairs);
   if (std::getenv("QUIRE_RECORD_TOGETHER") != nullptr) std::ofstream(kPage) << page;
   std::ostringstream kept;

@@ -270,6 +270,8 @@ TEST(TokenizerFromHf, ReadsAFolder) {
   folder.write("special_tokens_map.json", R"({"bos_token": "<s>", "eos_token": "<s>"})");
   folder.write("generation_config.json", R"({"eos_token_id": [1, 2]})");
   folder.write("config.json", R"({"eos_token_id": 0})");
+  folder.write("chat_template.json", R"({"chat_template": "of the processor"})");
+  EXPECT_EQ(tokenizer_from_hf(folder.path())->chat_template, "of the processor");
   folder.write("chat_template.jinja", "new");
   const auto spec = tokenizer_from_hf(folder.path());
   ASSERT_TRUE(spec) << spec.error().to_string();
@@ -282,7 +284,8 @@ TEST(TokenizerFromHf, ReadsAFolder) {
 TEST(TokenizerFromHf, ABrokenCompanionIsAnError) {
   const TempFolder folder;
   folder.write("tokenizer.json", Json{}.text());
-  for (const std::string name : {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "config.json"}) {
+  for (const std::string name :
+       {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "config.json", "chat_template.json"}) {
     const std::string path = folder.write(name, "{");
     const auto spec = tokenizer_from_hf(folder.path());
     ASSERT_FALSE(spec) << name;

@@ -13,6 +13,7 @@
 #include "base/digest.h"
 #include "media/data_url.h"
 #include "media/idefics3.h"
+#include "media/llava.h"
 #include "media/qwen_vl.h"
 #include "media/resample.h"
 
@@ -120,6 +121,21 @@ TEST_F(PictureTest, Idefics3CutsAsTransformersDoes) {
   }
 }
 
+TEST_F(PictureTest, LlavaCutsAsTransformersDoes) {
+  for (auto& line : recorded("llava")) {
+    std::string name, digest;
+    PictureInfo info{.processor = "llava", .tile_tokens = 4, .max_tiles = 1, .mean = {}, .deviation = {}};
+    line >> name >> info.shortest_edge >> info.tile_side >> info.filter >> digest;
+    const Picture picture = decoded(name);
+    const PictureTiles tiles = llava_tiles(picture, info);
+    EXPECT_EQ(digest_of(tiles.rgb), digest) << name << " " << info.shortest_edge << " " << info.tile_side;
+    const auto shape = kLlava.shape(picture.width, picture.height, info);
+    ASSERT_TRUE(shape.has_value());
+    EXPECT_EQ(shape->num_bytes(), tiles.rgb.size());
+    EXPECT_EQ(kLlava.text(*shape), "<image><image><image><image>");
+  }
+}
+
 TEST_F(PictureTest, QwenScalesAsTransformersDoes) {
   for (auto& line : recorded("qwen_vl")) {
     std::string name, digest;
@@ -205,6 +221,21 @@ TEST(ResampleTest, AConstantPictureStaysWhatItIs) {
       EXPECT_TRUE(std::ranges::all_of(scaled.rgb, [](std::uint8_t value) { return value == 77; }));
       EXPECT_EQ(scaled.rgb.size(), 3 * side * (side + 1));
     }
+}
+
+// Scaled as a whole, this would be 300 million pixels.
+TEST(ResampleTest, APartCostsWhatThePartCosts) {
+  const Picture line{1, 16'384, std::vector<std::uint8_t>(std::size_t{3} * 16'384, 9)};
+  const PictureInfo info{.processor = "llava", .tile_side = 140, .shortest_edge = 140, .filter = 3, .mean = {}, .deviation = {}};
+  EXPECT_EQ(llava_tiles(line, info).rgb, std::vector<std::uint8_t>(std::size_t{3} * 140 * 140, 9));
+}
+
+TEST(PictureProcessors, AreFoundByTheirNames) {
+  for (const char* name : {"idefics3", "llava"}) {
+    ASSERT_NE(find_picture_processor(name), nullptr) << name;
+    EXPECT_EQ(find_picture_processor(name)->name, name);
+  }
+  EXPECT_EQ(find_picture_processor("other"), nullptr);
 }
 
 TEST(Idefics3Test, APromptNamesEachTile) {

@@ -2,7 +2,7 @@
 #include "runtime/model/vision_encoder.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <utility>
 
 #include "base/check.h"
@@ -11,6 +11,20 @@
 #include "runtime/model/vit_encoder.h"
 
 namespace quire {
+namespace {
+
+// x / (1 + exp(-1.702 x))
+void quick_gelu(const Kernels& kernels, float* x, std::uint32_t count) {
+  constexpr std::uint32_t kPart = 256;
+  std::array<float, kPart> gate;
+  for (std::uint32_t begin = 0; begin < count; begin += kPart) {
+    const std::uint32_t part = std::min(kPart, count - begin);
+    for (std::uint32_t i = 0; i < part; ++i) gate[i] = 1.702F * x[begin + i];
+    kernels.sigmoid_mul(gate.data(), x + begin, x + begin, part);
+  }
+}
+
+}  // namespace
 
 // In the processor's order of roundings: to f32 once it is scaled, and at each step behind.
 VisionEncoder::VisionEncoder(const VisionConfig& config, const PictureInfo& info, const Kernels& kernels, ThreadPool& pool)
@@ -64,7 +78,7 @@ void VisionEncoder::activate(VisionActivation activation, float* values, std::ui
           gelu(at, width);
           break;
         case VisionActivation::quick_gelu:
-          for (std::size_t i = 0; i < width; ++i) at[i] = static_cast<float>(at[i] / (1.0 + std::exp(-1.702 * at[i])));
+          quick_gelu(kernels_, at, width);
           break;
       }
     }

@@ -28,15 +28,16 @@ Activations floats(const float* x, std::size_t stride, std::uint32_t rows, std::
 VitEncoder::VitEncoder(const VisionConfig& config, const PictureInfo& info, VisionWeights weights, const Kernels& kernels, ThreadPool& pool)
     : VisionEncoder(config, info, kernels, pool), weights_(std::move(weights)) {
   const std::size_t widest = std::max({config.patch_values(), config.hidden_size, config.shuffled_size()});
+  const std::uint32_t innermost = std::max({config.intermediate_size, config.hidden_size, config.projector ? config.output_size : 0});
   input_.resize(kUnitRows * widest);
-  inner_.resize(std::size_t{kUnitRows} * std::max(config.intermediate_size, config.hidden_size));
-  reserve_ones(std::max(config.intermediate_size, config.num_patches()));
-  scores_.resize(std::size_t{pool.num_threads()} * (kHeadRows + 2) * config.num_patches());
+  inner_.resize(std::size_t{kUnitRows} * innermost);
+  reserve_ones(std::max(innermost, config.num_rows()));
+  scores_.resize(std::size_t{pool.num_threads()} * (kHeadRows + 2) * config.num_rows());
 }
 
 std::uint64_t VitEncoder::workspace_bytes() const {
   const VisionConfig& c = config();
-  const std::uint64_t run = std::uint64_t{5} * c.num_patches() * c.hidden_size + std::uint64_t{c.num_embeds()} * c.output_size;
+  const std::uint64_t run = std::uint64_t{5} * c.num_rows() * c.hidden_size + std::uint64_t{c.num_embeds()} * c.output_size;
   return (run + input_.size() + inner_.size() + scores_.size()) * sizeof(float) + ones_bytes();
 }
 
@@ -46,7 +47,7 @@ void VitEncoder::start(std::unique_ptr<VisionWork>& work, const VisionTile& tile
   if (work == nullptr) work = std::make_unique<Work>();
   auto& own = static_cast<Work&>(*work);
   own.pixels.assign(tile.rgb.begin(), tile.rgb.end());
-  for (auto* values : {&own.stream, &own.q, &own.k, &own.v, &own.attended}) values->resize(std::size_t{c.num_patches()} * c.hidden_size);
+  for (auto* values : {&own.stream, &own.q, &own.k, &own.v, &own.attended}) values->resize(std::size_t{c.num_rows()} * c.hidden_size);
   embeds.resize(std::size_t{c.num_embeds()} * c.output_size);
   own.stage = Stage::patches;
   own.layer = own.unit = 0;
@@ -54,13 +55,13 @@ void VitEncoder::start(std::unique_ptr<VisionWork>& work, const VisionTile& tile
 
 std::uint32_t VitEncoder::num_units(Stage stage) const {
   if (stage == Stage::attend) return config().num_heads * kHeadParts;
-  return units_of(stage == Stage::connect ? config().num_embeds() : config().num_patches());
+  return units_of(stage == Stage::connect ? config().num_embeds() : config().num_rows());
 }
 
 bool VitEncoder::step(VisionWork& work, std::span<float> embeds) {
   auto& own = static_cast<Work&>(work);
   const std::uint32_t first = own.unit * kUnitRows;
-  const std::uint32_t rows = own.stage == Stage::connect ? config().num_embeds() : config().num_patches();
+  const std::uint32_t rows = own.stage == Stage::connect ? config().num_embeds() : config().num_rows();
   const std::uint32_t count = std::min(kUnitRows, rows - std::min(rows, first));
   switch (own.stage) {
     case Stage::patches:
@@ -100,9 +101,12 @@ bool VitEncoder::step(VisionWork& work, std::span<float> embeds) {
 void VitEncoder::take_patches(Work& work, std::uint32_t first, std::uint32_t count) {
   const VisionConfig& c = config();
   const std::size_t patch = c.patch_size, side = c.side(), image = c.image_size;
+  const std::uint32_t ahead = c.class_token ? 1 : 0;
   pool().parallel_for(count, 4, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::size_t i = begin; i < end; ++i) {
-      const std::size_t top = (first + i) / side * patch, left = (first + i) % side * patch;
+      // Where there is a class token its row is computed as the first patch's, and then replaced.
+      const std::size_t number = std::max<std::size_t>(first + i, ahead) - ahead;
+      const std::size_t top = number / side * patch, left = number % side * patch;
       float* to = input_.data() + i * c.patch_values();
       for (std::size_t channel = 0; channel < 3; ++channel)
         for (std::size_t y = 0; y < patch; ++y)
@@ -110,8 +114,11 @@ void VitEncoder::take_patches(Work& work, std::uint32_t first, std::uint32_t cou
     }
   });
   const std::size_t at = std::size_t{first} * c.hidden_size;
-  product(weights_.patches, input_.data(), count, work.stream.data() + at);
-  kernels().add(work.stream.data() + at, weights_.positions.data() + at, count * c.hidden_size);
+  float* const stream = work.stream.data() + at;
+  product(weights_.patches, input_.data(), count, stream);
+  if (first < ahead) std::ranges::copy(weights_.class_token, stream);
+  kernels().add(stream, weights_.positions.data() + at, count * c.hidden_size);
+  if (c.pre_norm) norm_rows(weights_.pre_norm, stream, count, stream);
 }
 
 void VitEncoder::project(Work& work, std::uint32_t first, std::uint32_t count) {
@@ -125,7 +132,7 @@ void VitEncoder::project(Work& work, std::uint32_t first, std::uint32_t count) {
 
 // Keys and values of the head become matrices of two products: queries times keys, and weights times values.
 void VitEncoder::pack_head(Work& work, std::uint32_t head) const {
-  const std::uint32_t patches = config().num_patches(), dim = config().head_dim();
+  const std::uint32_t patches = config().num_rows(), dim = config().head_dim();
   const std::size_t width = config().hidden_size, from = std::size_t{head} * dim;
   MatrixPacker keys(WeightFormat::f32, patches, dim), values(WeightFormat::f32, dim, patches);
   std::vector<float> row(patches);
@@ -140,7 +147,7 @@ void VitEncoder::pack_head(Work& work, std::uint32_t head) const {
 
 void VitEncoder::attend(Work& work, std::uint32_t head, std::uint32_t part) {
   if (part == 0) pack_head(work, head);
-  const std::uint32_t patches = config().num_patches(), dim = config().head_dim();
+  const std::uint32_t patches = config().num_rows(), dim = config().head_dim();
   const std::size_t width = config().hidden_size, from = std::size_t{head} * dim;
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
   const std::uint32_t num_blocks = (patches + kHeadRows - 1) / kHeadRows;
@@ -172,17 +179,33 @@ void VitEncoder::mix(Work& work, std::uint32_t first, std::uint32_t count) {
   kernels().add(stream, input_.data(), size);
 }
 
-// An embedding is made of `shuffle` rows and columns of patches, one row behind the other.
-void VitEncoder::connect(const Work& work, std::uint32_t first, std::uint32_t count, float* embeds) {
+// An embedding is made of `shuffle` rows and columns of patches, one row behind the other, each normed where there is a norm.
+void VitEncoder::gather(const Work& work, std::uint32_t first, std::uint32_t count) {
   const VisionConfig& c = config();
   const std::size_t width = c.hidden_size, shuffle = c.shuffle, side = c.side(), out_side = side / shuffle;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t top = (first + i) / out_side * shuffle, left = (first + i) % out_side * shuffle;
-    for (std::size_t y = 0; y < shuffle; ++y)
-      norm_rows(weights_.norm, work.stream.data() + ((top + y) * side + left) * width, c.shuffle,
-                input_.data() + i * c.shuffled_size() + y * shuffle * width);
+    const std::size_t number = first + i + c.num_skipped;
+    // Without shuffling they are taken as they come, a class token among them.
+    const std::size_t top = shuffle == 1 ? number : number / out_side * shuffle * side;
+    const std::size_t left = shuffle == 1 ? 0 : number % out_side * shuffle;
+    for (std::size_t y = 0; y < shuffle; ++y) {
+      const float* const from = work.stream.data() + (top + y * side + left) * width;
+      float* const to = input_.data() + i * c.shuffled_size() + y * shuffle * width;
+      if (c.post_norm)
+        norm_rows(weights_.norm, from, c.shuffle, to);
+      else
+        std::copy_n(from, shuffle * width, to);
+    }
   }
-  product(weights_.connector, input_.data(), count, embeds);
+}
+
+void VitEncoder::connect(const Work& work, std::uint32_t first, std::uint32_t count, float* embeds) {
+  const VisionConfig& c = config();
+  gather(work, first, count);
+  if (!c.projector) return product(weights_.connector, input_.data(), count, embeds);
+  product(weights_.connector, input_.data(), count, inner_.data());
+  activate(*c.projector, inner_.data(), count, c.output_size);
+  product(weights_.second, inner_.data(), count, embeds);
 }
 
 }  // namespace quire

@@ -37,6 +37,7 @@ class VitEncoder final : public VisionEncoder {
   void pack_head(Work& work, std::uint32_t head) const;
   void attend(Work& work, std::uint32_t head, std::uint32_t part);
   void mix(Work& work, std::uint32_t first, std::uint32_t count);
+  void gather(const Work& work, std::uint32_t first, std::uint32_t count);  // into input_
   void connect(const Work& work, std::uint32_t first, std::uint32_t count, float* embeds);
 
   VisionWeights weights_;

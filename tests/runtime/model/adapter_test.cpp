@@ -372,6 +372,21 @@ TEST_F(AdapterFolder, TensorsThatNobodyKnowsAreRefused) {
   EXPECT_EQ(error().code, ErrorCode::unsupported);
 }
 
+// As SmolVLM's, that of Qwen2.5-VL and LLaVA now, and as that of LLaVA before.
+TEST_F(AdapterFolder, TheDecoderOfAModelThatSeesHasANameOfItsOwn) {
+  ASSERT_EQ(error().field, "none");
+  const std::uint64_t bytes = loaded(folder_.file("a"), config_)->bytes();
+  const std::string plain = std::string(tiny::kAdapterPrefix) + "model.";
+  const std::vector<tiny::Tensor> whole = tensors_.all;
+  for (const char* decoder : {"model.text_model.", "model.language_model.", "language_model.model."}) {
+    tensors_.all = whole;
+    for (tiny::Tensor& one : tensors_.all)
+      if (one.name.starts_with(plain)) one.name = tiny::kAdapterPrefix + (decoder + one.name.substr(plain.size()));
+    ASSERT_EQ(error().field, "none") << decoder;
+    EXPECT_EQ(loaded(folder_.file("a"), config_)->bytes(), bytes) << decoder;
+  }
+}
+
 TEST_F(AdapterFolder, FilesThatAreCutOrMissingAreErrors) {
   EXPECT_EQ(error().field, "none");
   const std::string weights = folder_.file("a/adapter_model.safetensors");

@@ -1,6 +1,7 @@
 // Qwen2-VL and Qwen2.5-VL against transformers (tools/record_qwen_vl_logits.py), and what of their files is refused.
 #include <gtest/gtest.h>
 
+#include <boost/json/parse.hpp>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -205,7 +206,7 @@ TEST(QwenVisionTest, AConfigThatDoesNotFitIsRefused) {
   EXPECT_EQ(problem(0, [](auto&, auto& v) { v["num_heads"] = 8; }), "config.json: vision_config.num_heads");
   EXPECT_EQ(problem(0, [](auto&, auto& v) { v["hidden_act"] = "relu"; }), "config.json: vision_config.hidden_act");
   EXPECT_EQ(problem(0, [](auto&, auto& v) { v["window_size"] = 4; }), "config.json: vision_config.window_size");
-  EXPECT_EQ(problem(0, [](auto&, auto& v) { v["fullatt_block_indexes"] = boost::json::array{-1}; }),
+  EXPECT_EQ(problem(0, [](auto&, auto& v) { v["fullatt_block_indexes"] = boost::json::parse("[-1]"); }),
             "config.json: vision_config.fullatt_block_indexes[0]");
   EXPECT_EQ(problem(0, [](auto&, auto& v) { v["out_hidden_size"] = 128; }), "config.json: vision_config.out_hidden_size");
   EXPECT_EQ(problem(0, [](auto&, auto& v) { v["in_channels"] = 1; }), "config.json: vision_config.in_channels");

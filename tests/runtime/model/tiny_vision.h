@@ -1,5 +1,5 @@
 #pragma once
-// Small models that see: a folder of Idefics3 or SmolVLM.
+// Small models that see: a folder of Idefics3, SmolVLM or LLaVA.
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <cstdint>
@@ -15,21 +15,25 @@
 
 namespace quire::tiny {
 
+// Under the names that transformers gives them, with what stands in a file and no picture goes through.
 inline void add_vision_tensors(const VisionConfig& c, GgmlType type, std::vector<Tensor>& out) {
   const std::uint64_t width = c.hidden_size, inner = c.intermediate_size;
-  const auto linear = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns) {
+  const auto vector = [&](const std::string& name, std::uint64_t size) { out.push_back(make_tensor(name, type, {size})); };
+  const auto linear = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns, bool has_bias = true) {
     out.push_back(make_tensor(name + ".weight", type, {rows, columns}));
-    out.push_back(make_tensor(name + ".bias", type, {rows}));
+    if (has_bias) vector(name + ".bias", rows);
   };
   const auto norm = [&](const std::string& name) {
-    out.push_back(make_tensor(name + ".weight", type, {width}));
-    out.push_back(make_tensor(name + ".bias", type, {width}));
+    vector(name + ".weight", width);
+    vector(name + ".bias", width);
   };
-  const std::string tower = "model.vision_model.";
+  const std::string tower = "model." + std::string(c.tower);
   out.push_back(make_tensor(tower + "embeddings.patch_embedding.weight", type, {width, 3, c.patch_size, c.patch_size}));
-  out.push_back(make_tensor(tower + "embeddings.patch_embedding.bias", type, {width}));
-  out.push_back(make_tensor(tower + "embeddings.position_embedding.weight", type, {c.num_patches(), width}));
-  for (std::uint32_t i = 0; i < c.num_layers; ++i) {
+  if (c.patch_bias) vector(tower + "embeddings.patch_embedding.bias", width);
+  if (c.class_token) vector(tower + "embeddings.class_embedding", width);
+  out.push_back(make_tensor(tower + "embeddings.position_embedding.weight", type, {c.num_rows(), width}));
+  if (c.pre_norm) norm(tower + "pre_layrnorm");
+  for (std::uint32_t i = 0; i < c.num_layers + c.num_unused_layers; ++i) {
     const std::string at = tower + "encoder.layers." + std::to_string(i) + ".";
     norm(at + "layer_norm1");
     norm(at + "layer_norm2");
@@ -38,24 +42,53 @@ inline void add_vision_tensors(const VisionConfig& c, GgmlType type, std::vector
     linear(at + "mlp.fc2", width, inner);
   }
   norm(tower + "post_layernorm");
-  out.push_back(make_tensor("model.connector.modality_projection.proj.weight", type, {c.output_size, c.shuffled_size()}));
+  if (!c.projector) {
+    out.push_back(make_tensor("model.connector.modality_projection.proj.weight", type, {c.output_size, c.shuffled_size()}));
+    return;
+  }
+  vector(tower + "head.probe", width);
+  linear("model.multi_modal_projector.linear_1", c.output_size, c.shuffled_size(), c.projector_bias);
+  linear("model.multi_modal_projector.linear_2", c.output_size, c.output_size, c.projector_bias);
 }
 
-// A folder that `config` describes, pictures cut into tiles of the encoder's side.
+inline std::string replace_start(const std::string& name, std::string_view from, std::string_view to) {
+  return name.starts_with(from) ? std::string(to) + name.substr(from.size()) : name;
+}
+
+// As published folders of LLaVA name them; the newest versions of transformers write what add_vision_tensors() says.
+inline std::string older_name(std::string name) {
+  for (const auto& [from, to] : {std::pair("model.language_model.", "language_model.model."),
+                                 {"lm_head.", "language_model.lm_head."},
+                                 {"model.vision_tower.", "vision_tower."},
+                                 {"model.multi_modal_projector.", "multi_modal_projector."}})
+    if (name.starts_with(from)) return replace_start(name, from, to);
+  return name;
+}
+
+inline std::string processor_of(const VisionConfig& c, std::uint32_t longest_edge) {
+  const std::string side = std::to_string(c.image_size);
+  if (c.processor == "idefics3")
+    return R"({"image_processor_type": "Idefics3ImageProcessor", "image_mean": [0.5, 0.5, 0.5],
+      "image_std": [0.5, 0.5, 0.5], "resample": 1, "size": {"longest_edge": )" +
+           std::to_string(longest_edge) + R"(}, "max_image_size": {"longest_edge": )" + side + "}}";
+  const std::string square = R"({"height": )" + side + R"(, "width": )" + side + "}";
+  if (!c.class_token) return R"({"image_processor_type": "SiglipImageProcessor", "size": )" + square + "}";
+  return R"({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": )" + side + R"(}, "crop_size": )" + square + "}";
+}
+
+// A folder that `config` describes; Idefics3's pictures are cut into tiles of the encoder's side.
 inline void write_vision_folder(const std::string& folder, const boost::json::value& config, std::string_view kind,
-                                std::uint32_t longest_edge = 64) {
+                                std::uint32_t longest_edge = 64, bool older_names = false) {
   const auto model = config_from_hf(JsonRef(config, "config.json"));
   QUIRE_CHECK(model.has_value() && model->vision.has_value(), "a config of a model that sees");
+  const std::string decoder = model->vision->processor == "idefics3" ? "model.text_model." : "model.language_model.";
   std::vector<Tensor> tensors = make_tensors(*model, false, kind);
-  for (Tensor& tensor : tensors)
-    if (tensor.name.starts_with("model.")) tensor = make_tensor("model.text_model." + tensor.name.substr(6), tensor.type, tensor.shape);
+  for (Tensor& tensor : tensors) tensor = make_tensor(replace_start(tensor.name, "model.", decoder), tensor.type, tensor.shape);
   add_vision_tensors(*model->vision, type_named(kind), tensors);
+  if (older_names)
+    for (Tensor& tensor : tensors) tensor.name = older_name(tensor.name);
   write_hf_folder(folder, config, tensors);
-  const std::string side = std::to_string(model->vision->image_size);
-  write_file(folder + "/preprocessor_config.json", R"({"image_processor_type": "Idefics3ImageProcessor", "image_mean": [0.5, 0.5, 0.5],
-      "image_std": [0.5, 0.5, 0.5], "resample": 1, "size": {"longest_edge": )" +
-                                                       std::to_string(longest_edge) + R"(}, "max_image_size": {"longest_edge": )" + side +
-                                                       "}}");
+  write_file(folder + "/preprocessor_config.json", processor_of(*model->vision, longest_edge));
 }
 
 inline std::vector<std::uint8_t> drawn_bytes(std::string_view name, std::size_t count) {

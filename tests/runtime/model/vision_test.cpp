@@ -22,6 +22,16 @@ struct PictureRecord {
   std::vector<std::uint32_t> positions, places;
   std::uint32_t tile_tokens = 0, tile_side = 0;
   std::vector<float> logits;  // [case][position][vocab]
+
+  // What `value` says of them.
+  void read_prompt(const boost::json::object& value) {
+    prompt.clear();
+    places.clear();
+    for (const auto& token : value.at("prompt").as_array()) prompt.push_back(token.to_number<TokenId>());
+    for (const auto& at : value.at("places").as_array()) places.push_back(at.to_number<std::uint32_t>());
+    tile_tokens = value.at("tile_tokens").to_number<std::uint32_t>();
+    tile_side = value.at("tile_side").to_number<std::uint32_t>();
+  }
 };
 
 PictureRecord read_picture_record() {
@@ -29,11 +39,8 @@ PictureRecord read_picture_record() {
   auto json = read_json_file("tests/golden/logits/picture_cases.json");
   EXPECT_TRUE(json.has_value());
   record.json = std::move(*json);
-  for (const auto& token : record.json.at("prompt").as_array()) record.prompt.push_back(token.to_number<TokenId>());
+  record.read_prompt(record.json.as_object());
   for (const auto& at : record.json.at("positions").as_array()) record.positions.push_back(at.to_number<std::uint32_t>());
-  for (const auto& at : record.json.at("places").as_array()) record.places.push_back(at.to_number<std::uint32_t>());
-  record.tile_tokens = record.json.at("tile_tokens").to_number<std::uint32_t>();
-  record.tile_side = record.json.at("tile_side").to_number<std::uint32_t>();
   std::ifstream file("tests/golden/logits/picture_logits.f32", std::ios::binary);
   std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   record.logits.resize(bytes.size() / sizeof(float));
@@ -80,12 +87,14 @@ double picture_difference(const PictureRecord& record, std::size_t number, const
 }
 
 TEST(VisionTest, LogitsBehindPicturesAreThoseOfTransformers) {
-  const PictureRecord record = read_picture_record();
+  PictureRecord record = read_picture_record();
+  const boost::json::array cases = record.json.at("cases").as_array();
   const tiny::TempFolder folder;
   std::size_t number = 0;
-  for (const auto& value : record.json.at("cases").as_array()) {
+  for (const auto& value : cases) {
     const std::string name(value.at("name").as_string());
     const std::string path = folder.file(name);
+    if (value.as_object().contains("prompt")) record.read_prompt(value.as_object());
     tiny::write_vision_folder(path, value.at("config"), std::string(value.at("type").as_string()));
     const double floats = picture_difference(record, number, path, ActivationMode::f32, KvDtype::f32);
     const double served = picture_difference(record, number, path, ActivationMode::int16, KvDtype::bf16);
@@ -94,7 +103,7 @@ TEST(VisionTest, LogitsBehindPicturesAreThoseOfTransformers) {
     EXPECT_LE(served, 0.05) << name;
     ++number;
   }
-  EXPECT_EQ(number, 2);
+  EXPECT_EQ(number, 5);
 }
 
 class SeeingModel {
@@ -145,6 +154,16 @@ TEST(VisionTest, TheFolderSaysHowPicturesAreCut) {
   EXPECT_TRUE(info->notes.empty());
 }
 
+// Blocks of the KV cache that were computed behind pictures are another model's.
+TEST(VisionTest, HowPicturesArePreparedIsPartOfTheModelsDigest) {
+  const SeeingModel seeing;
+  const auto digest = [&] { return ModelFile::open(seeing.path()).value().digest().value(); };
+  const Sha256Digest same = digest();
+  EXPECT_EQ(digest(), same);
+  tiny::write_file(seeing.path() + "/preprocessor_config.json", R"({"resample": 2, "max_image_size": {"longest_edge": 16}})");
+  EXPECT_NE(digest(), same);
+}
+
 TEST(VisionTest, WithoutAProcessorTextAloneIsServed) {
   const SeeingModel seeing;
   std::filesystem::remove(seeing.path() + "/preprocessor_config.json");
@@ -188,6 +207,135 @@ TEST(VisionTest, AConfigThatDoesNotFitIsRefused) {
   EXPECT_EQ(problem([](auto& c) { c["image_token_id"] = 300; }), "config.json: image_token_id");
   EXPECT_EQ(problem([](auto& c) { c["text_config"].as_object()["model_type"] = "mistral"; }), "config.json: text_config.model_type");
   EXPECT_EQ(problem([](auto& c) { c.erase("vision_config"); }), "config.json: vision_config");
+}
+
+class Llava : public testing::Test {
+ protected:
+  // Number 2: with CLIP and a llama; 3: with SigLIP and a qwen2.
+  boost::json::value config(std::size_t number = 2) const { return record_.json.at("cases").at(number).at("config"); }
+  std::string folder(std::size_t number = 2, bool older_names = false) const {
+    const std::string path = folder_.file((older_names ? "older" : "newer") + std::to_string(number));
+    tiny::write_vision_folder(path, config(number), "F32", 0, older_names);
+    return path;
+  }
+  // Why pictures are not served.
+  static std::string note(const std::string& path) {
+    const auto info = inspect(path);
+    if (!info) return info.error().to_string();
+    return info->notes.empty() ? "" : info->notes[0];
+  }
+
+  tiny::TempFolder folder_;
+  PictureRecord record_ = read_picture_record();
+};
+
+TEST_F(Llava, BothNamesOfItsTensorsAreRead) {
+  PictureRecord record = record_;
+  record.read_prompt(record.json.at("cases").at(2).as_object());
+  EXPECT_LE(picture_difference(record, 2, folder(2, true), ActivationMode::f32, KvDtype::f32), 1e-4);
+  EXPECT_LE(picture_difference(record, 2, folder(2, false), ActivationMode::f32, KvDtype::f32), 1e-4);
+}
+
+TEST_F(Llava, TheFolderSaysHowPicturesArePrepared) {
+  const auto clip = inspect(folder(2)), siglip = inspect(folder(3));
+  ASSERT_TRUE(clip.has_value() && siglip.has_value());
+  EXPECT_EQ(clip->architecture, "llava");
+  EXPECT_EQ(clip->pictures.processor, "llava");
+  EXPECT_EQ(clip->pictures.tile_side, 16U);
+  EXPECT_EQ(clip->pictures.shortest_edge, 16U);
+  EXPECT_EQ(clip->pictures.tile_tokens, 16U);
+  EXPECT_EQ(clip->pictures.max_tokens(), 16U);
+  EXPECT_EQ(clip->pictures.token, 299);
+  EXPECT_EQ(clip->pictures.mean[0], 0.48145466F);
+  EXPECT_EQ(siglip->pictures.shortest_edge, 0U);
+  EXPECT_EQ(siglip->pictures.tile_side, 18U);
+  EXPECT_EQ(siglip->pictures.deviation[2], 0.5F);
+  EXPECT_TRUE(clip->notes.empty() && siglip->notes.empty());
+}
+
+TEST_F(Llava, AProcessorThatDoesSomethingElseIsRefusedByItsKey) {
+  const std::string path = folder();
+  const std::string good = R"("size": 16, "crop_size": 16)";
+  tiny::write_file(path + "/preprocessor_config.json", "{" + good + "}");
+  EXPECT_EQ(note(path), "");
+  for (const auto& [text, key] :
+       {std::pair(R"({"size": 16, "crop_size": 24})", "crop_size"), std::pair(R"({"size": 8, "crop_size": 16})", "size"),
+        std::pair(R"({"size": {"height": 16, "width": 20}, "crop_size": 16})", "size"),
+        std::pair(R"({"size": 4000000000, "crop_size": 16})", "size"),
+        std::pair(R"({"size": 16, "do_center_crop": false})", "do_center_crop"),
+        std::pair(R"({"size": 16, "crop_size": 16, "do_pad": true})", "do_pad"),
+        std::pair(R"({"size": 16, "crop_size": 16, "do_normalize": false})", "do_normalize"),
+        std::pair(R"({"size": 16, "crop_size": 16, "image_processor_type": "ViTImageProcessor"})", "image_processor_type")}) {
+    tiny::write_file(path + "/preprocessor_config.json", text);
+    EXPECT_NE(note(path).find("preprocessor_config.json: " + std::string(key)), std::string::npos) << text << " gives " << note(path);
+  }
+  tiny::write_file(path + "/preprocessor_config.json", "{" + good + "}");
+  for (const auto& [text, key] :
+       {std::pair(R"({"patch_size": 14})", "patch_size"),
+        std::pair(R"({"num_additional_image_tokens": 0, "vision_feature_select_strategy": "default"})", "num_additional_image_tokens"),
+        std::pair(R"({"num_additional_image_tokens": 1})", "num_additional_image_tokens"),
+        std::pair(R"({"image_token": "[IMG]"})", "image_token")}) {
+    tiny::write_file(path + "/processor_config.json", text);
+    EXPECT_NE(note(path).find("processor_config.json: " + std::string(key)), std::string::npos) << text << " gives " << note(path);
+  }
+  tiny::write_file(path + "/processor_config.json",
+                   R"({"patch_size": 4, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"})");
+  EXPECT_EQ(note(path), "");
+}
+
+TEST_F(Llava, AConfigThatDoesNotFitIsRefusedByItsKey) {
+  const auto problem = [&](auto change) {
+    boost::json::value changed = config();
+    change(changed.as_object());
+    const auto read = config_from_hf(JsonRef(changed, "config.json"));
+    return read ? std::string() : read.error().field;
+  };
+  const auto tower = [&](const char* key, boost::json::value value) {
+    return problem([&](auto& c) { c["vision_config"].as_object()[key] = value; });
+  };
+  EXPECT_EQ(problem([](auto&) {}), "");
+  EXPECT_EQ(tower("model_type", "pixtral"), "config.json: vision_config.model_type");
+  EXPECT_EQ(tower("patch_size", 17), "config.json: vision_config.patch_size");
+  EXPECT_EQ(tower("hidden_size", 1U << 20U), "config.json: vision_config.hidden_size");
+  EXPECT_EQ(tower("image_size", 0), "config.json: vision_config.image_size");
+  EXPECT_EQ(tower("num_hidden_layers", 0), "config.json: vision_feature_layer");
+  EXPECT_EQ(tower("num_hidden_layers", 4'000'000'000U), "config.json: vision_config.num_hidden_layers");
+  EXPECT_EQ(problem([](auto& c) { c["vision_feature_layer"] = -4; }), "config.json: vision_feature_layer");
+  EXPECT_EQ(problem([](auto& c) { c["vision_feature_layer"] = 4; }), "config.json: vision_feature_layer");
+  EXPECT_EQ(problem([](auto& c) { c["vision_feature_layer"] = boost::json::array{-2, 1}; }), "config.json: vision_feature_layer");
+  EXPECT_EQ(problem([](auto& c) { c["vision_feature_select_strategy"] = "all"; }), "config.json: vision_feature_select_strategy");
+  EXPECT_EQ(problem([](auto& c) { c["projector_hidden_act"] = "mish"; }), "config.json: projector_hidden_act");
+  EXPECT_EQ(problem([](auto& c) { c["image_token_index"] = 300; }), "config.json: image_token_index");
+  EXPECT_EQ(problem([](auto& c) { c["text_config"].as_object()["model_type"] = "gemma2"; }), "config.json: text_config.model_type");
+}
+
+// The most served one says no more.
+TEST_F(Llava, ItsDecoderLeavesOutWhatIsUsual) {
+  const auto json = boost::json::parse(R"({"model_type": "llava", "image_token_index": 32000, "text_config": {"model_type": "llama",
+      "max_position_embeddings": 4096, "rms_norm_eps": 1e-05, "vocab_size": 32064}, "vision_config": {"model_type": "clip_vision_model",
+      "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096, "num_attention_heads": 16, "num_hidden_layers": 24,
+      "patch_size": 14}})");
+  const auto read = config_from_hf(JsonRef(json, "config.json"));
+  ASSERT_TRUE(read.has_value()) << read.error().to_string();
+  EXPECT_EQ(read->num_layers, 32U);
+  EXPECT_EQ(read->hidden_size, 4096U);
+  EXPECT_EQ(read->intermediate_size, 11008U);
+  EXPECT_EQ(read->num_kv_heads, 32U);
+  EXPECT_EQ(read->context_length, 4096U);
+  EXPECT_EQ(read->vision->num_layers, 23U);
+  EXPECT_EQ(read->vision->num_embeds(), 576U);
+  EXPECT_EQ(read->vision->activation, VisionActivation::quick_gelu);
+}
+
+TEST_F(Llava, TensorsThatContradictTheConfigAreRefusedByName) {
+  boost::json::value changed = config();
+  changed.as_object()["vision_config"].as_object()["num_hidden_layers"] = 2;
+  const std::string path = folder();
+  tiny::write_file(path + "/config.json", boost::json::serialize(changed));
+  ThreadPool pool(1);
+  const auto loaded = load_model(path, {.pool = &pool});
+  ASSERT_FALSE(loaded.has_value());
+  EXPECT_NE(loaded.error().field.find("vision_tower.vision_model.encoder.layers.2."), std::string::npos) << loaded.error().to_string();
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "base/base64.h"
 #include "base/digest.h"
 #include "media/idefics3.h"
+#include "media/llava.h"
 #include "server/running_server.h"
 
 namespace quire {
@@ -107,6 +108,30 @@ TEST_F(ServedPictures, AllThreeApisSayTheSame) {
     ASSERT_EQ(engine.at(i).request.pictures.size(), 1U) << i;
     EXPECT_EQ(engine.at(i).request.pictures[0].identifier, engine.at(0).request.pictures[0].identifier) << i;
   }
+}
+
+class ServedLlava : public ServedPictures {
+ protected:
+  ServedLlava() {
+    info_.processor = "llava";
+    info_.shortest_edge = 20;
+    info_.filter = 3;
+    info_.tile_tokens = 4;
+    info_.max_tiles = 1;
+  }
+};
+
+TEST_F(ServedLlava, GoToTheEngineAsOneTileBehindItsTokens) {
+  start();
+  const std::string two = picture_part_of(data_url("rgb.png")) + "," + picture_part_of(data_url("tall.png"));
+  ASSERT_EQ(post("/v1/chat/completions", chat_with(two + "," + kText)).status, 200U);
+  const EngineRequest request = engine.at(0).request;
+  EXPECT_EQ(shown(request), "<user>####\n####\nWhat is it?<assistant>");
+  ASSERT_EQ(request.pictures.size(), 2U);
+  EXPECT_EQ(request.pictures[0].position, PlaceholderRange(6, std::vector<std::uint8_t>(4, 1)));
+  EXPECT_EQ(request.pictures[1].position.offset(), 11U);
+  const std::string file = golden_picture("tall.png");
+  EXPECT_EQ(request.pictures[1].tiles->rgb, llava_tiles(decode_picture(std::as_bytes(std::span(file))).value(), info_).rgb);
 }
 
 TEST_F(ServedPictures, ATemplateThatGoesThroughPartsGetsThem) {

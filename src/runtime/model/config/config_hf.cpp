@@ -15,6 +15,7 @@
 #include "runtime/model/config/config_layers.h"
 #include "runtime/model/config/config_rope.h"
 #include "runtime/model/config/config_states.h"
+#include "runtime/model/config/config_usual.h"
 #include "runtime/model/config/model_config.h"
 
 namespace quire {
@@ -81,22 +82,22 @@ std::uint32_t usual_head_dim(std::string_view architecture, std::uint32_t even_s
   return architecture.starts_with("gemma") ? 256 : even_share;
 }
 
-void read_shape(JsonFields& fields, const Architecture& architecture, ModelConfig& config) {
+void read_shape(JsonFields& fields, const Architecture& architecture, const UsualShape* usual, ModelConfig& config) {
   const bool may_lack_it = has_blocks(config.architecture);
-  config.num_layers = may_lack_it ? fields.get_or<std::uint32_t>("num_hidden_layers", 0) : fields.need<std::uint32_t>("num_hidden_layers");
-  config.hidden_size = fields.need<std::uint32_t>("hidden_size");
+  const auto need = [&](const char* key, std::uint32_t UsualShape::* value) {
+    return usual != nullptr ? fields.get_or<std::uint32_t>(key, usual->*value) : fields.need<std::uint32_t>(key);
+  };
+  config.num_layers =
+      may_lack_it ? fields.get_or<std::uint32_t>("num_hidden_layers", 0) : need("num_hidden_layers", &UsualShape::num_layers);
+  config.hidden_size = need("hidden_size", &UsualShape::hidden_size);
   // LFM2 has a name of its own for it.
   const auto own_width = config.architecture == "lfm2" ? fields.get_optional<std::uint32_t>("block_ff_dim") : std::nullopt;
-  config.intermediate_size = own_width ? *own_width : fields.need<std::uint32_t>("intermediate_size");
-  // Gemma 3 that takes images leaves out what is as in its smallest model.
-  const bool is_short = config.architecture == "gemma3" && config.takes_images;
-  const auto need = [&](const char* key, std::uint32_t usual) {
-    return is_short ? fields.get_or<std::uint32_t>(key, usual) : fields.need<std::uint32_t>(key);
-  };
-  config.num_heads = need("num_attention_heads", 8);
-  config.num_kv_heads = fields.get_or<std::uint32_t>("num_key_value_heads", is_short ? 4 : config.num_heads);
-  config.vocab_size = need("vocab_size", 262208);
-  config.context_length = need("max_position_embeddings", 131072);
+  config.intermediate_size = own_width ? *own_width : need("intermediate_size", &UsualShape::intermediate_size);
+  config.num_heads = need("num_attention_heads", &UsualShape::num_heads);
+  const bool has_own = usual != nullptr && usual->num_kv_heads > 0;
+  config.num_kv_heads = fields.get_or<std::uint32_t>("num_key_value_heads", has_own ? usual->num_kv_heads : config.num_heads);
+  config.vocab_size = need("vocab_size", &UsualShape::vocab_size);
+  config.context_length = need("max_position_embeddings", &UsualShape::context_length);
   config.norm_epsilon = fields.get_or<float>("rms_norm_eps", architecture.norm_epsilon);
   std::uint32_t even_share = config.num_heads == 0 ? 0 : config.hidden_size / config.num_heads;
   if (config.architecture == "nemotron_h") even_share = fields.get_or<std::uint32_t>("attention_head_dim", even_share);
@@ -222,57 +223,17 @@ void read_still_layers(const JsonRef& json, JsonFields& fields, ModelConfig& con
   }
 }
 
-std::optional<Error> take_vision(VisionConfig vision, ModelConfig& config) {
-  if (!std::in_range<std::uint32_t>(vision.token) || static_cast<std::uint32_t>(vision.token) >= config.vocab_size)
-    return Error{ErrorCode::corrupt, "config.json: image_token_id", fmt::format("{} is not in the vocabulary", vision.token),
-                 "use the config that belongs to the weights"};
-  config.vision = std::move(vision);
-  config.takes_images = false;
-  return std::nullopt;
-}
-
-// The decoder's config lies in that of the whole.
-Result<ModelConfig> config_with_pictures(const JsonRef& json, const VisionFamily& family) {
-  const auto text = json.at("text_config");
-  if (!text) return std::unexpected(text.error());
-  auto config = config_from_hf(*text);
-  if (!config) return config;
-  if (std::ranges::find(family.decoders, config->architecture) == family.decoders.end())
-    return fail(ErrorCode::unsupported, "config.json: text_config.model_type",
-                fmt::format("{} is not implemented here", in_quotes(config->architecture)),
-                fmt::format("use a model whose decoder is a {}", fmt::join(family.decoders, " or ")));
-  auto vision = family.read(json, config->hidden_size);
-  if (!vision) return std::unexpected(std::move(vision.error()));
-  if (auto error = take_vision(*std::move(vision), *config)) return std::unexpected(std::move(*error));
-  config->architecture = family.architecture;
-  return config;
-}
-
 struct TextPart {
   JsonRef json;
   std::string architecture;
   bool is_part = false;
 };
 
-// Published folders have all in one; newer versions of transformers write a config of its own for what reads and writes text.
-Result<TextPart> qwen_text_part(const JsonRef& whole, std::string type) {
-  auto inner = whole.find("text_config");
-  if (!inner) return TextPart{whole, std::move(type), true};
-  JsonFields text(*inner);
-  const auto own = text.get_or<std::string>("model_type", type + "_text");
-  if (const auto& error = text.error()) return std::unexpected(*error);
-  if (own != type && own != type + "_text")
-    return fail(ErrorCode::unsupported, "config.json: text_config.model_type", fmt::format("{} is not implemented here", in_quotes(own)),
-                fmt::format("use a model whose decoder is {}_text", type));
-  return TextPart{std::move(*inner), std::move(type), true};
-}
-
 // Of a model that takes images, too, what reads and writes text has a config of its own.
 Result<TextPart> text_part(const JsonRef& whole) {
   JsonFields fields(whole);
   std::string type = fields.need<std::string>("model_type");
   if (const auto& error = fields.error()) return std::unexpected(*error);
-  if (has_rope_sections(type)) return qwen_text_part(whole, std::move(type));
   if (type != "gemma3" && type != "mistral3") return TextPart{whole, std::move(type)};
   auto inner = whole.at("text_config");
   if (!inner) return std::unexpected(std::move(inner.error()));
@@ -282,19 +243,12 @@ Result<TextPart> text_part(const JsonRef& whole) {
   return TextPart{std::move(*inner), std::move(architecture), true};
 }
 
-}  // namespace
-
-Result<ModelConfig> config_from_hf(const JsonRef& whole) {
-  auto text = text_part(whole);
-  if (!text) return std::unexpected(std::move(text.error()));
-  const JsonRef& json = text->json;
+Result<ModelConfig> read_decoder(const JsonRef& json, const std::string& architecture, bool is_part) {
   ModelConfig config;
   JsonFields fields(json);
-  config.architecture = text->architecture;
-  config.takes_images = text->is_part;
-  if (const VisionFamily* family = find_vision_family(config.architecture)) return config_with_pictures(whole, *family);
-  if (config.architecture == "whisper") return config_of_whisper(whole);
-  if (config.architecture == "gemma3_text") config.architecture = "gemma3";
+  config.architecture = architecture;
+  for (const char* name : {"gemma3", "qwen2_vl", "qwen2_5_vl"})
+    if (config.architecture == fmt::format("{}_text", name)) config.architecture = name;
   if (config.architecture == "kimi_k2") config.architecture = "deepseek_v3";
   if (config.architecture == "ministral") config.architecture = "mistral";
   if (config.architecture == "granitemoeshared") config.architecture = "granitemoe";
@@ -305,18 +259,13 @@ Result<ModelConfig> config_from_hf(const JsonRef& whole) {
         "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, olmo3, seed_oss, "
         "ernie4_5, arcee, glm, glm4, exaone4, hunyuan_v1_dense, gemma2, gemma3 or mistral3, a mixture of experts of mixtral, qwen2_moe, "
         "qwen3_moe, olmoe, granitemoe, ernie4_5_moe, hunyuan_v1_moe, gpt_oss, deepseek_v2, deepseek_v3, glm4_moe or dots1, a hybrid of "
-        "lfm2, lfm2_moe, granitemoehybrid, nemotron_h, bamba, falcon_h1 or qwen3_next, one that sees of idefics3, smolvlm, qwen2_vl or "
-        "qwen2_5_vl, or whisper");
+        "lfm2, lfm2_moe, granitemoehybrid, nemotron_h, bamba, falcon_h1 or qwen3_next, one that sees of idefics3, smolvlm, llava, qwen2_vl "
+        "or qwen2_5_vl, or whisper");
   }
-  read_shape(fields, *known, config);
+  read_shape(fields, *known, is_part ? usual_shape(config.architecture) : nullptr, config);
   config.rope_theta = fields.get_or<double>("rope_theta", known->rope_theta);
   if (!has_blocks(config.architecture)) read_rope(json, fields, config);
   read_switches(fields, *known, config);
-  if (text->is_part && !json.find("tie_word_embeddings") && has_rope_sections(config.architecture)) {
-    JsonFields outer(whole);
-    config.tied_embeddings = outer.get_or<bool>("tie_word_embeddings", false);
-    if (const auto& error = outer.error()) fields.refuse(*error);
-  }
   if (config.architecture.starts_with("granite")) read_granite(fields, config);
   if (config.architecture.starts_with("deepseek")) read_deepseek(json, fields, config);
   if (is_mixture(config.architecture)) read_experts(json, fields, config);
@@ -332,10 +281,41 @@ Result<ModelConfig> config_from_hf(const JsonRef& whole) {
   if (config.architecture == "exaone4") set_still_layers(config);
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (auto error = config.check()) return std::unexpected(std::move(*error));
-  if (!has_rope_sections(config.architecture) || !whole.find("vision_config")) return config;
-  auto vision = read_qwen_vision(whole, config.architecture == "qwen2_5_vl", config.hidden_size);
+  return config;
+}
+
+// The decoder's config lies in that of the whole.
+Result<ModelConfig> config_with_pictures(const JsonRef& whole, const VisionFamily& family) {
+  const auto inner = whole.find("text_config");
+  if (!inner && !family.may_be_flat) return std::unexpected(whole.at("text_config").error());
+  const JsonRef text = inner.value_or(whole);
+  const auto type = decoder_of(family, text);
+  if (!type) return std::unexpected(type.error());
+  auto config = read_decoder(text, *type, true);
+  if (!config) return config;
+  config->architecture = family.architecture;
+  if (family.may_be_flat && !text.find("tie_word_embeddings")) {
+    const auto is_tied = whole.get_or<bool>("tie_word_embeddings", false);
+    if (!is_tied) return std::unexpected(is_tied.error());
+    config->tied_embeddings = *is_tied;
+  }
+  config->takes_images = family.may_be_flat && !whole.find("vision_config");
+  if (config->takes_images) return config;
+  auto vision = read_vision(family, whole, config->hidden_size, config->vocab_size);
   if (!vision) return std::unexpected(std::move(vision.error()));
-  if (auto error = take_vision(*std::move(vision), config)) return std::unexpected(std::move(*error));
+  config->vision = *std::move(vision);
+  return config;
+}
+
+}  // namespace
+
+Result<ModelConfig> config_from_hf(const JsonRef& whole) {
+  const auto text = text_part(whole);
+  if (!text) return std::unexpected(text.error());
+  if (const VisionFamily* family = find_vision_family(text->architecture)) return config_with_pictures(whole, *family);
+  if (text->architecture == "whisper") return config_of_whisper(whole);
+  auto config = read_decoder(text->json, text->architecture, text->is_part);
+  if (config) config->takes_images = text->is_part;
   return config;
 }
 

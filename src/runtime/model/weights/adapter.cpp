@@ -90,8 +90,8 @@ class AdapterReader {
   Result<void> collect() {
     for (const SafetensorsTensor& tensor : file_.tensors()) {
       std::string_view name = tensor.name;
-      // PEFT's own, its model's, that of the decoder within a model with a head, and within one that sees.
-      for (const std::string_view wrapper : {"base_model.", "model.", "model.", "text_model."})
+      // PEFT's own, its model's, that of the decoder within a model with a head, and within one that sees, where it may have a head.
+      for (const std::string_view wrapper : {"base_model.", "model.", "model.", "text_model.", "language_model.", "model."})
         if (name.starts_with(wrapper)) name.remove_prefix(wrapper.size());
       bool is_half = false;
       for (const auto& [end, half] : {std::pair{".lora_A.weight", &TensorPair::a},

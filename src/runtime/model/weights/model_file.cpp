@@ -247,10 +247,15 @@ Result<void> ModelFile::read(std::span<const std::byte> part, std::span<std::byt
 Result<Sha256Digest> ModelFile::digest() const {
   Sha256 all;
   const auto add = [&all](const auto& values) { all.update(std::as_bytes(std::span(values))); };
-  if (std::holds_alternative<SafetensorsFolder>(weights_)) {
-    const auto config = read_text_file((std::filesystem::path(path_) / "config.json").string(), kMostConfigBytes);
-    if (!config) return std::unexpected(config.error());
-    add(Sha256::of(std::as_bytes(std::span(*config))));
+  std::vector<std::string_view> configs;
+  if (std::holds_alternative<SafetensorsFolder>(weights_)) configs = {"config.json"};
+  // What the encoder makes of a picture follows from these, too.
+  if (config_.vision) configs.insert(configs.end(), {"preprocessor_config.json", "processor_config.json"});
+  for (const std::string_view name : configs) {
+    const auto config = read_text_file((std::filesystem::path(path_) / name).string(), kMostConfigBytes);
+    if (!config && (name == configs.front() || config.error().code != ErrorCode::not_found)) return std::unexpected(config.error());
+    const std::string text = config.value_or("");
+    add(Sha256::of(std::as_bytes(std::span(text))));
   }
   std::vector<std::byte> part(kDigestPart);
   for (const MappedFile* file : files()) {

@@ -52,7 +52,8 @@ class ModelFile {
   [[nodiscard]] Result<ModelInfo> info() const;
   // Copies a part of a tensor's data. `io` where its file no longer reaches: touching the map there would stop the program.
   [[nodiscard]] Result<void> read(std::span<const std::byte> part, std::span<std::byte> out) const;
-  // Of all its bytes: of the weights' files, and of a folder's config.json. Reads them.
+  // Of all its bytes: of the weights' files, of a folder's config.json and, where it sees, of what says how pictures are prepared. Reads
+  // them.
   [[nodiscard]] Result<Sha256Digest> digest() const;
   // Changes whenever a file is written to, moved or replaced: where each is, its size and its times; of a folder also what config.json says.
   [[nodiscard]] std::string identity() const;

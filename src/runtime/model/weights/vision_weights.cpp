@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "runtime/model/weights/task_collector.h"
@@ -17,6 +20,29 @@ void collect_norm(TaskCollector& collector, const std::string& name, std::uint32
   collector.vector(name + ".bias", size, out.bias);
 }
 
+// What pictures do not go through: further layers, and what makes one vector of a picture.
+bool is_unused(std::string_view name, const VisionConfig& c) {
+  if (!name.starts_with(c.tower)) return false;
+  name.remove_prefix(c.tower.size());
+  if (name.starts_with("head.") || name == "embeddings.position_ids") return true;
+  if (!c.post_norm && name.starts_with("post_layernorm.")) return true;
+  constexpr std::string_view kLayers = "encoder.layers.";
+  if (!name.starts_with(kLayers)) return false;
+  name.remove_prefix(kLayers.size());
+  std::uint32_t layer = 0;
+  const auto read = std::from_chars(name.data(), name.data() + name.size(), layer);
+  return read.ec == std::errc() && layer >= c.num_layers && layer - c.num_layers < c.num_unused_layers;
+}
+
+void collect_connector(TaskCollector& collector, const VisionConfig& c, VisionWeights& out) {
+  if (!c.projector) {
+    collector.matrix("connector.modality_projection.proj.weight", c.output_size, c.shuffled_size(), out.connector.matrix);
+    return;
+  }
+  collector.linear("multi_modal_projector.linear_1", c.output_size, c.shuffled_size(), out.connector, c.projector_bias);
+  collector.linear("multi_modal_projector.linear_2", c.output_size, c.output_size, out.second, c.projector_bias);
+}
+
 std::uint64_t linear_bytes(const Linear& linear) {
   return linear.matrix.bytes() + linear.bias.size() * sizeof(float);
 }
@@ -24,7 +50,7 @@ std::uint64_t linear_bytes(const Linear& linear) {
 }  // namespace
 
 std::uint64_t VisionWeights::bytes() const {
-  std::uint64_t sum = linear_bytes(patches) + linear_bytes(connector) + positions.size() * sizeof(float);
+  std::uint64_t sum = linear_bytes(patches) + linear_bytes(connector) + linear_bytes(second) + positions.size() * sizeof(float);
   for (const VisionLayerWeights& layer : layers)
     for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.output, &layer.up, &layer.down}) sum += linear_bytes(*linear);
   return sum;
@@ -33,15 +59,19 @@ std::uint64_t VisionWeights::bytes() const {
 Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, ThreadPool& pool) {
   auto tensors = file.vision_tensors();
   if (!tensors) return std::unexpected(std::move(tensors.error()));
+  std::erase_if(*tensors, [&c](const TensorView& view) { return is_unused(view.name, c); });
   if (const auto quantised = std::ranges::find_if(*tensors, [](const TensorView& view) { return view.quantised != nullptr; });
       quantised != tensors->end())
     return fail(ErrorCode::unsupported, quantised->name, "is quantised, and encoders of pictures are not",
                 "use the folder's F32, F16 or BF16 form");
   TaskCollector collector(file, std::move(*tensors), "the model's encoder of pictures");
   VisionWeights out;
-  const std::string tower = "vision_model.";
-  collector.convolution(tower + "embeddings.patch_embedding", c.hidden_size, c.patch_values(), out.patches);
-  collector.floats(tower + "embeddings.position_embedding.weight", c.num_patches() * c.hidden_size, out.positions);
+  const std::string tower(c.tower);
+  collector.convolution(tower + "embeddings.patch_embedding", c.hidden_size, c.patch_values(), out.patches, c.patch_bias);
+  if (c.class_token) collector.vector(tower + "embeddings.class_embedding", c.hidden_size, out.class_token);
+  collector.floats(tower + "embeddings.position_embedding.weight", c.num_rows() * c.hidden_size, out.positions);
+  // The name has lost a letter in the files, too.
+  if (c.pre_norm) collect_norm(collector, tower + "pre_layrnorm", c.hidden_size, out.pre_norm);
   out.layers.resize(c.num_layers);
   for (std::uint32_t i = 0; i < c.num_layers; ++i) {
     VisionLayerWeights& layer = out.layers[i];
@@ -55,8 +85,8 @@ Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, 
     collector.linear(at + "mlp.fc1", c.intermediate_size, c.hidden_size, layer.up);
     collector.linear(at + "mlp.fc2", c.hidden_size, c.intermediate_size, layer.down);
   }
-  collect_norm(collector, tower + "post_layernorm", c.hidden_size, out.norm);
-  collector.matrix("connector.modality_projection.proj.weight", c.output_size, c.shuffled_size(), out.connector.matrix);
+  if (c.post_norm) collect_norm(collector, tower + "post_layernorm", c.hidden_size, out.norm);
+  collect_connector(collector, c, out);
   auto tasks = collector.finish();
   if (!tasks) return std::unexpected(std::move(tasks.error()));
   if (auto packed = pack_weights(file, *tasks, pool, {}); !packed) return std::unexpected(std::move(packed.error()));

@@ -21,16 +21,19 @@ struct VisionLayerWeights {
 };
 
 struct VisionWeights {
-  Linear patches;                // of [colour][row][column] of a patch
-  std::vector<float> positions;  // [patch][hidden_size]
+  Linear patches;                  // of [colour][row][column] of a patch
+  std::vector<float> class_token;  // [hidden_size]; empty: there is none
+  std::vector<float> positions;    // [VisionConfig::num_rows()][hidden_size]
+  LayerNormWeights pre_norm;       // before the first layer; empty: there is none
   std::vector<VisionLayerWeights> layers;
-  LayerNormWeights norm;  // behind the last layer
-  Linear connector;       // of shuffled patches
+  LayerNormWeights norm;  // behind the last layer; empty: there is none
+  Linear connector;       // of shuffled patches, or the first of two
+  Linear second;          // of two
 
   [[nodiscard]] std::uint64_t bytes() const;
 };
 
-// Of an Idefics3 or SmolVLM folder. Errors: as load_weights().
+// Of the towers of SigLIP and CLIP, and what makes embeddings of their outputs. Errors: as load_weights().
 Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& config, ThreadPool& pool);
 
 }  // namespace quire

@@ -1,11 +1,11 @@
 // The encoders of Qwen2-VL and Qwen2.5-VL; defaults are those of transformers' classes.
 #include <fmt/format.h>
 
+#include <tuple>
 #include <utility>
 
 #include "format/quote.h"
-#include "runtime/model/config/config_fields.h"
-#include "runtime/model/config/vision_config.h"
+#include "runtime/model/config/vision_readers.h"
 
 namespace quire {
 namespace {
@@ -77,8 +77,6 @@ std::optional<Error> check_numbers(const VisionConfig& config) {
   return std::nullopt;
 }
 
-}  // namespace
-
 Result<VisionConfig> read_qwen_vision(const JsonRef& json, bool is_gated, std::uint32_t output_size) {
   const auto vision = json.at("vision_config");
   if (!vision) return std::unexpected(vision.error());
@@ -103,6 +101,16 @@ Result<VisionConfig> read_qwen_vision(const JsonRef& json, bool is_gated, std::u
     return std::unexpected(wrong_key(output, fmt::format("is {}, and the decoder is as wide as {}", config.output_size, output_size)));
   if (auto error = check_numbers(config)) return std::unexpected(std::move(*error));
   return config;
+}
+
+}  // namespace
+
+Result<VisionConfig> read_qwen2_vision(const JsonRef& config, std::uint32_t output_size) {
+  return read_qwen_vision(config, false, output_size);
+}
+
+Result<VisionConfig> read_qwen2_5_vision(const JsonRef& config, std::uint32_t output_size) {
+  return read_qwen_vision(config, true, output_size);
 }
 
 }  // namespace quire
