@@ -146,15 +146,13 @@ Result<void> resolve_kv_cache_bytes(CacheOptions& cache, std::uint64_t swap_byte
   return {};
 }
 
-// What knows blocks by the tokens alone, and what would have to share or move what an encoder has made.
+// What knows blocks by the tokens alone, and adapters, which are made for decoders.
 Result<void> check_encoder(const EngineOptions& options, const ModelInfo& model) {
   if (!model.has_encoder()) return {};
   const auto refuse = [&](const char* field) {
     return fail(ErrorCode::unsupported, field, fmt::format("is not implemented with an encoder, which {} has", model.name), "leave it out");
   };
-  if (options.speculation.num_speculative_tokens > 0) return refuse("num_speculative_tokens");
   if (options.adapters.is_on()) return refuse("max_loras");
-  if (options.kv_swap.is_on()) return refuse("kv_swap");
   if (options.kv_events.is_on()) return refuse("enable_kv_cache_events");
   return {};
 }

@@ -88,9 +88,7 @@ TEST_F(WhisperEngine, WhatCannotBeIsRefusedByName) {
     const auto engine = create_engine(changed, nullptr, nullptr);
     return engine ? std::string("it is made") : engine.error().field;
   };
-  EXPECT_EQ(field_of([](EngineOptions& o) { o.speculation.num_speculative_tokens = 2; }), "num_speculative_tokens");
   EXPECT_EQ(field_of([](EngineOptions& o) { o.adapters.max_loras = 1; }), "max_loras");
-  EXPECT_EQ(field_of([](EngineOptions& o) { o.kv_swap.bytes = 1 << 20; }), "kv_swap");
   EXPECT_EQ(field_of([](EngineOptions& o) { o.scheduler.max_model_len = 65; }), "max_model_len");
 
   const auto engine = make(options(40));
@@ -114,7 +112,7 @@ TEST_F(WhisperEngine, WhatCannotBeIsRefusedByName) {
   EXPECT_EQ(refused([](EngineRequest& r) { r.sampling.timestamps.not_first = {-1}; }), "timestamps.not_first");
 }
 
-// Beside each other, in chunks, preempted and encoded again, planned ahead or not: bit for bit as alone.
+// Beside each other, in chunks, preempted and encoded again or swapped, with drafts, planned ahead or not: bit for bit as alone.
 TEST_F(WhisperEngine, TheSchedulerIsInvisible) {
   constexpr std::uint32_t kRequests = 12;
   std::vector<WhisperBits> alone;
@@ -127,6 +125,16 @@ TEST_F(WhisperEngine, TheSchedulerIsInvisible) {
       EXPECT_EQ(alone.back().size(), request(*engine, i).sampling.max_tokens);
     }
   }
+  const auto expect_alike = [&](const EngineOptions& together) {
+    const auto engine = make(together);
+    EXPECT_NE(engine, nullptr);
+    Collector sink;
+    std::vector<RequestId> ids;
+    for (std::uint32_t i = 0; i < kRequests; ++i) ids.push_back(engine->submit(request(*engine, i), sink).value());
+    for (std::uint32_t i = 0; i < kRequests; ++i) EXPECT_EQ(whisper_bits(sink.wait(ids[i])), alone[i]) << i;
+    EXPECT_GT(engine->stats().num_preemptions, 0U);
+    return engine->stats();
+  };
   for (const bool ahead : {false, true}) {
     for (const std::uint32_t max_tokens : {5U, 64U}) {
       SCOPED_TRACE(std::to_string(max_tokens) + (ahead ? " ahead" : ""));
@@ -134,13 +142,14 @@ TEST_F(WhisperEngine, TheSchedulerIsInvisible) {
       together.scheduler.async_scheduling = ahead;
       together.scheduler.max_num_batched_tokens = max_tokens;
       together.scheduler.max_num_seqs = 5;
-      const auto engine = make(together);
-      ASSERT_NE(engine, nullptr);
-      Collector sink;
-      std::vector<RequestId> ids;
-      for (std::uint32_t i = 0; i < kRequests; ++i) ids.push_back(engine->submit(request(*engine, i), sink).value());
-      for (std::uint32_t i = 0; i < kRequests; ++i) EXPECT_EQ(whisper_bits(sink.wait(ids[i])), alone[i]) << i;
-      EXPECT_GT(engine->stats().num_preemptions, 0U);
+      expect_alike(together);
+      EngineOptions swapping = together;
+      swapping.kv_swap = {.bytes = std::uint64_t{16} << 20U, .choice = SwapChoice::always};
+      EXPECT_GT(expect_alike(swapping).kv_swap->num_in, 0U);
+      EngineOptions drafting = together;
+      drafting.scheduler.max_num_batched_tokens = 64;
+      drafting.speculation = {.num_speculative_tokens = 3, .prompt_lookup_min = 1, .prompt_lookup_max = 3};
+      EXPECT_GT(expect_alike(drafting).speculation->num_accepted_tokens, 0U);
     }
   }
 }

@@ -128,4 +128,12 @@ void CrossAttentionManager::share(GroupBlockList& /*parent*/, GroupBlockList& /*
   QUIRE_CHECK(false, "states of an encoder are not shared");
 }
 
+std::uint32_t CrossAttentionManager::num_own(const GroupBlockList& list, std::int64_t /*num_tokens*/) const {
+  return GroupManager::num_own(list, static_cast<std::int64_t>(list.blocks.size()) * tokens_.size());
+}
+
+void CrossAttentionManager::take_out(GroupBlockList& list, std::int64_t /*num_tokens*/, std::vector<TakenBlock>& taken) {
+  GroupManager::take_out(list, static_cast<std::int64_t>(list.blocks.size()) * tokens_.size(), taken);
+}
+
 }  // namespace quire

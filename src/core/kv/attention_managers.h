@@ -88,6 +88,9 @@ class CrossAttentionManager : public GroupManager {
   void find(HitQuery& query) const;
   static bool can_share(const GroupBlockList& /*parent*/, const ForkPoint& /*point*/) { return false; }
   void share(GroupBlockList& parent, GroupBlockList& child, const ForkPoint& point);
+  // All of them, however few tokens are computed.
+  [[nodiscard]] std::uint32_t num_own(const GroupBlockList& list, std::int64_t num_tokens) const;
+  void take_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<TakenBlock>& taken);
 };
 
 }  // namespace quire

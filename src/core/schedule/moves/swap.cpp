@@ -14,8 +14,10 @@ namespace quire {
 
 Swap::Swap(Context& context, KvCacheManager& kv, OpenTransfers& open, Requests& requests, Queues& queues)
     : context_(context), kv_(kv), open_transfers_(open), requests_(requests), queues_(queues) {
-  for (const KvCacheGroup& group : context.config.kv.groups)
+  for (const KvCacheGroup& group : context.config.kv.groups) {
     group_bytes_.push_back(page_size_bytes(group) * (group.layer_specs.empty() ? group.layer_names.size() : 1));
+    is_encoded_.push_back(std::holds_alternative<CrossAttentionSpec>(group.spec));
+  }
   // The lowest on top: they are used first.
   for (std::uint32_t place = context.config.swap.num_swap_places; place > 0; --place) give_place(place - 1);
 }
@@ -65,15 +67,17 @@ bool Swap::is_worth_it(const Request& victim) const {
   if (has_near && (costs_.out_bytes_per_s <= 0.0 || costs_.in_bytes_per_s <= 0.0)) return false;
   if (costs_.prefill_tokens_per_s <= 0.0) return false;
   double bytes = 0.0;
-  std::int64_t num_tokens = 0;
+  std::int64_t num_tokens = 0, num_encoded = 0;
   std::uint64_t num_blocks = 0;
   for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
     const std::uint32_t num_own = kv_.num_own_blocks(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens), group);
     bytes += static_cast<double>(group_bytes_[group]) * num_own;
     num_blocks += num_own;
-    num_tokens = std::max(num_tokens, std::int64_t{num_own} * kv_.block_size(group));
+    // Of what an encoder has made, each costs about as much as a token.
+    std::int64_t& count = is_encoded_[group] ? num_encoded : num_tokens;
+    count = std::max(count, std::int64_t{num_own} * kv_.block_size(group));
   }
-  const auto to_compute = static_cast<double>(std::min<std::int64_t>(num_tokens, victim.num_computed_tokens));
+  const auto to_compute = static_cast<double>(std::min<std::int64_t>(num_tokens, victim.num_computed_tokens) + num_encoded);
   // What finds no near place.
   const std::uint64_t num_far = num_blocks - std::min<std::uint64_t>(num_blocks, free_places_.size());
   const double far_bytes = num_blocks == 0 ? 0.0 : bytes * static_cast<double>(num_far) / static_cast<double>(num_blocks);

@@ -88,7 +88,7 @@ class Swap {
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [context, kv, open_transfers, requests, queues, group_bytes, costs, free_places, free_far_places, swapped, spare,
+    [[maybe_unused]] auto& [context, kv, open_transfers, requests, queues, group_bytes, is_encoded, costs, free_places, free_far_places, swapped, spare,
                             to_begin, open, ids] = self;
     form(costs, free_places, free_far_places, swapped);
     std::vector<Moving> moving;
@@ -134,6 +134,7 @@ class Swap {
   Requests& requests_;
   Queues& queues_;
   std::vector<std::uint64_t> group_bytes_;  // of a block
+  std::vector<bool> is_encoded_;            // groups that keep what an encoder has made
   SwapCosts costs_;
   std::vector<std::uint32_t> free_places_, free_far_places_;  // last in, first out
   std::vector<std::unique_ptr<SwappedBlocks>> swapped_, spare_;

@@ -141,8 +141,6 @@ Result<void> check_swap(const CoreConfig& config) {
   if (config.swap.num_far_places > config.swap.num_swap_places)
     return fail(ErrorCode::invalid_argument, "swap.num_far_places",
                 fmt::format("is {} of {} places", config.swap.num_far_places, config.swap.num_swap_places), "give no more than there are");
-  if (config.encoder.is_encoder_decoder)
-    return fail(ErrorCode::unsupported, "swap.swap_choice", "the states of an encoder cannot be moved", "turn it off");
   return {};
 }
 

@@ -1,8 +1,9 @@
-// Swap where layers keep states: of those one block is worth a transfer.
+// Swap where layers keep states, of which one block is worth a transfer; and what an encoder has made, which is kept as a whole.
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "core/kv/cache_groups.h"
 #include "core/schedule/core_driver.h"
 
 namespace quire {
@@ -63,6 +64,68 @@ TEST(SwapOfStates, TheOneThatItGoesOnFromMoves) {
     d.apply();
     for (int i = 0; i < 40 && d.core->has_work(); ++i) d.step();
     EXPECT_TRUE(d.core->all_blocks_free());
+  }
+}
+
+CoreConfig swap_config_with_sounds(SwapChoice choice) {
+  CoreConfig config = test::sync_config(8);
+  config.swap = {.num_swap_places = 16, .swap_choice = choice};
+  config.prefix_cache.enable_prefix_caching = false;
+  CrossAttentionSpec heard;
+  heard.block_size = test::kBlockSize;
+  config.kv.groups.push_back({.layer_names = {"heard"}, .spec = heard, .layer_specs = {}});
+  config.encoder = {.max_encoder_tokens = 16, .encoder_cache_size = 64, .is_encoder_decoder = true};
+  return config;
+}
+
+// A block for each one's 4 tokens, two for its sound of 8 positions: 2 wants one more for its fifth token, and there is none.
+const StepPlan& preempt_2_that_heard(CoreDriver& d) {
+  const std::vector<MultimodalFeature> sounds{{"one", PlaceholderRange(0, 8)}, {"two", PlaceholderRange(0, 8)}};
+  const std::vector<TokenId> prompt = CoreDriver::prompt(1, 4);
+  for (const std::uint64_t id : {1U, 2U}) {
+    NewRequest request = CoreDriver::request(id, prompt, id == 1 ? 3 : 8);
+    request.multimodal = std::span(sounds).subspan(id - 1, 1);
+    d.add(request);
+  }
+  d.step();
+  return d.plan();
+}
+
+TEST(SwapOfSounds, WhatWasHeardMovesAsAWholeAndIsNotHeardAgain) {
+  CoreDriver d(swap_config_with_sounds(SwapChoice::always));
+  const StepPlan* plan = &preempt_2_that_heard(d);
+  ASSERT_EQ(test::values(plan->preempted), Ids({2}));
+  ASSERT_EQ(plan->transfers.size(), 2U);
+  EXPECT_EQ(plan->transfers[0].blocks.size(), 1U);
+  EXPECT_EQ(plan->transfers[1].blocks.size(), 2U) << "though its 4 tokens fill one";
+  apply_done(d, plan->transfers);
+  d.step();  // 1 ends
+  plan = &d.plan();
+  ASSERT_EQ(plan->transfers.size(), 2U);
+  EXPECT_EQ(plan->transfers[1].blocks.size(), 2U);
+  apply_done(d, plan->transfers);
+  plan = &d.plan();
+  ASSERT_EQ(scheduled_ids(*plan), Ids({2}));
+  EXPECT_EQ(plan->scheduled[0].num_computed_tokens, 4U);
+  EXPECT_TRUE(plan->scheduled[0].encoder_inputs.empty());
+  EXPECT_EQ(d.core->blocks(RequestId{2}, 1).size(), 2U);
+  d.apply();
+  for (int i = 0; i < 20 && d.core->has_work(); ++i) d.step();
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
+// 4 tokens and 8 positions, and not the tokens alone.
+TEST(SwapOfSounds, HearingAgainIsPartOfWhatIsMeasured) {
+  for (const double tokens_per_s : {11.0, 13.0}) {
+    CoreConfig config = swap_config_with_sounds(SwapChoice::measured);
+    double bytes = 0.0;
+    for (const auto& [group, num_blocks] : {std::pair(0U, 1.0), std::pair(1U, 2.0)})
+      bytes += num_blocks * static_cast<double>(page_size_bytes(config.kv.groups[group]));
+    CoreDriver d(config);
+    d.core->set_swap_costs({.out_bytes_per_s = 2.0 * bytes, .in_bytes_per_s = 2.0 * bytes, .prefill_tokens_per_s = tokens_per_s});
+    preempt_2_that_heard(d);
+    EXPECT_EQ(d.core->counters().num_swapped_out, tokens_per_s < 12.0 ? 1U : 0U);
+    d.apply();
   }
 }
 

@@ -401,9 +401,6 @@ TEST(Swap, OptionsThatCannotBeServedAreRefused) {
   EXPECT_EQ(swap_config(5, 0).validate().error().field, "swap.num_swap_places");
   EXPECT_EQ(swap_config(5, (1U << 24U) + 1).validate().error().field, "swap.num_swap_places");
   EXPECT_TRUE(swap_config(5, 0, SwapChoice::off).validate().has_value());
-  CoreConfig encoder = swap_config(5);
-  encoder.encoder.is_encoder_decoder = true;
-  EXPECT_FALSE(encoder.validate().has_value());
 }
 
 }  // namespace
