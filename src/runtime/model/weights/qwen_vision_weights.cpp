@@ -57,7 +57,7 @@ Result<QwenVisionWeights> load_qwen_vision(const ModelFile& file, const VisionCo
   collector.linear("visual.merger.mlp.2", c.output_size, c.shuffled_size(), out.connector);
   auto tasks = collector.finish();
   if (!tasks) return std::unexpected(std::move(tasks.error()));
-  if (auto packed = pack_weights(file, *tasks, pool, nullptr); !packed) return std::unexpected(std::move(packed.error()));
+  if (auto packed = pack_weights(file, *tasks, pool, {}); !packed) return std::unexpected(std::move(packed.error()));
   return out;
 }
 
