@@ -105,8 +105,8 @@ struct EngineRequest {
   std::string adapter{};  // the name of one (EngineOptions::adapters, Engine::load_adapter); empty: the model alone
   // That adapter, where it was taken before (Engine::lease_adapter). Null: submit() does, which may read files.
   std::shared_ptr<const AdapterLease> adapter_lease{};
-  // Of a model that sees (ModelInfo::pictures): what stands behind tokens of the prompt, in their order. Not with a beam search or a
-  // session. Their encoder runs beside the steps of others before the request is planned.
+  // Of a model that sees (ModelInfo::pictures): what stands behind tokens of the prompt, in their order; of a session,
+  // of its first part. Their encoder runs beside the steps of others before the request is planned.
   std::vector<PromptPicture> pictures{};
   // What the encoder of a model that has one reads (ModelInfo::encoder); such a model takes no request without. It is kept until the
   // request has ended.

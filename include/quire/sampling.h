@@ -1,7 +1,6 @@
 #pragma once
 // How the next token is chosen. Field names and ranges are those of the OpenAI API and of vLLM's SamplingParams.
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -23,8 +22,6 @@ struct RepetitionDetection {
   friend bool operator==(const RepetitionDetection&, const RepetitionDetection&) = default;
 };
 
-// What a worker holds of a request's pictures.
-struct PromptPictures;
 // Of a model that writes times beside its text, as Whisper does: tokens from first_time on are times, each a step later than the one before
 // it. A text begins and ends with one, times do not fall, and what is likelier to be a time than any one word is a time (openai-whisper's
 // ApplyTimestampRules). Off where first_time is 0.
@@ -68,7 +65,6 @@ struct QUIRE_API SamplingParams {
   TimestampRules timestamps{};
   RepetitionDetection repetition{};  // 0 <= min_pattern_tokens <= max_pattern_tokens <= 256; min_count 2 to 1024 where it is on
   PoolingParams pooling{};           // of a request that draws no tokens (EngineRequest::pooling)
-  std::shared_ptr<const PromptPictures> pictures{};  // the engine's own: of EngineRequest::pictures
 
   // Every field in its range, or an error that names the field.
   [[nodiscard]] Result<void> validate() const;

@@ -218,7 +218,7 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
                            .weights = resolved->weights});
   if (!model) return std::unexpected(model.error());
   const ModelInfo info = (*model)->info();
-  auto encoder_inputs = info.has_encoder() ? std::make_shared<LiveEncoderInputs>() : nullptr;
+  auto encoder_inputs = info.has_encoder() || info.pictures.any() ? std::make_shared<LiveEncoderInputs>() : nullptr;
   auto worker = std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache),
                                          std::move(transport), observer, adapters->live.get(), encoder_inputs.get());
   return make_engine(*resolved, info, std::move(worker), seams, *std::move(tiers), std::move(swap), *adapters, std::move(encoder_inputs));

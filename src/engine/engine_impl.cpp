@@ -169,7 +169,6 @@ Result<void> EngineImpl::check(EngineRequest& request) const {
   if (auto valid = validate_request(request, options_, model_.vocab_size); !valid) return valid;
   if (auto valid = validate_rows(request, model_.hidden_size); !valid) return valid;
   if (auto valid = validate_pictures(request, model_.pictures); !valid) return valid;
-  request.sampling.pictures.reset();
   if (auto valid = validate_encoder_input(request, model_); !valid) return valid;
   return check_served(request, capabilities_);
 }

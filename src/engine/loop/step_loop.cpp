@@ -3,6 +3,8 @@
 // cannot do any more (live_failures.h) ends that request only.
 #include "engine/loop/step_loop.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -37,8 +39,7 @@ StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worke
                      .tools = options_.tools,
                      .grammars = options_.grammars,
                      .adapters = options_.adapters,
-                     .encoder_inputs = options_.encoder_inputs,
-                     .num_encoder_positions = options_.num_encoder_positions}),
+                     .encoder_inputs = options_.encoder_inputs}),
       sessions_(*core_, live_),
       forks_(*core_, live_, sessions_),
       searches_(*core_, live_),
@@ -52,6 +53,11 @@ StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worke
 
 void StepLoop::add(Submission submission) {
   look_for_news();
+  if (auto& sound = submission.request.encoder_input; sound != nullptr) {
+    // Nothing is shared by its name: prefix caching is off, and outputs of encoders live for one step.
+    const MultimodalFeature heard{fmt::format("{}", submission.id.value), {0, options_.num_encoder_positions}};
+    submission.encoder_inputs = std::make_shared<const RequestInputs>(RequestInputs{.sound = std::move(sound), .heard = {heard}});
+  }
   if (submission.request.pictures.empty() || !pictures_.take(submission)) add_ready({.submission = std::move(submission)});
 }
 

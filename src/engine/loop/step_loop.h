@@ -70,7 +70,7 @@ class StepLoop {
     std::shared_ptr<Grammars> grammars = {};                           // the one that the core asks; null: no structured output
     std::shared_ptr<LiveAdapters> adapters = {};                       // where the worker finds them; null: there are none
     std::shared_ptr<LiveEncoderInputs> encoder_inputs = {};            // the same
-    std::uint32_t num_encoder_positions = 0;                           // of one
+    std::uint32_t num_encoder_positions = 0;                           // of a sound
     // What the client of a request that has ended is told of its blocks; null: there is nobody who keeps any.
     std::function<std::shared_ptr<const KvTransferParams>(RequestId)> transfer_answer = {};
   };

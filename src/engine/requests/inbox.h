@@ -30,6 +30,8 @@
 
 namespace quire {
 
+struct RequestInputs;
+
 // A client wants a request ended. It may have ended by then.
 struct Ending {
   RequestId id;
@@ -43,9 +45,10 @@ struct Submission {
   std::vector<BlockHash> block_names;  // of the full blocks of the prompt
   OutputSink* sink = nullptr;
   double arrival_s = 0.0;
-  SharedLease adapter{};                       // null: the model alone
-  std::vector<Ending> ended{};                 // some of its siblings already have
-  std::vector<std::vector<TokenId>> inputs{};  // of a session, after its prompt; the last is empty if no more will come
+  SharedLease adapter{};                                  // null: the model alone
+  std::shared_ptr<const RequestInputs> encoder_inputs{};  // null: it has none, or the engine thread has not seen it yet
+  std::vector<Ending> ended{};                            // some of its siblings already have
+  std::vector<std::vector<TokenId>> inputs{};             // of a session, after its prompt; the last is empty if no more will come
 
   [[nodiscard]] std::span<const std::uint8_t> names() const {
     return {reinterpret_cast<const std::uint8_t*>(block_names.data()), block_names.size() * sizeof(BlockHash)};

@@ -6,24 +6,24 @@
 
 namespace quire {
 
-std::shared_ptr<const EncoderInput> LiveEncoderInputs::hold(RequestId id, std::shared_ptr<const EncoderInput> input) {
-  const EncoderInput* const view = input.get();
+std::shared_ptr<const RequestInputs> LiveEncoderInputs::hold(RequestId id, std::shared_ptr<const RequestInputs> inputs) {
+  if (inputs == nullptr) return nullptr;
+  const RequestInputs* const view = inputs.get();
   {
     const std::lock_guard lock(mutex_);
-    QUIRE_CHECK(held_.emplace(id, std::move(input)).second, "an id is used once");
+    QUIRE_CHECK(held_.emplace(id, std::move(inputs)).second, "an id is used once");
   }
-  return {view, [this, id](const EncoderInput* /*view*/) { release(id); }};
+  return {view, [this, id](const RequestInputs* /*view*/) { release(id); }};
 }
 
-std::shared_ptr<const EncoderInput> LiveEncoderInputs::find(RequestId id) const {
+std::shared_ptr<const RequestInputs> LiveEncoderInputs::find(RequestId id) const {
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(id);
-  QUIRE_CHECK(found != held_.end(), "a request that a plan names holds its input");
-  return found->second;
+  return found == held_.end() ? nullptr : found->second;
 }
 
 void LiveEncoderInputs::release(RequestId id) {
-  std::shared_ptr<const EncoderInput> last;  // freed without the lock
+  std::shared_ptr<const RequestInputs> last;  // freed without the lock
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(id);
   last = std::move(found->second);

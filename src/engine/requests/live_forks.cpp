@@ -113,6 +113,7 @@ Result<void> LiveForks::fork_one(const Fork& fork, std::uint32_t number, Live& c
   child.num_prompt_tokens = parent->num_prompt_tokens;
   child.structured_output = parent->structured_output;
   child.adapter = parent->adapter;
+  live_.share_inputs(fork.parent, id, child);
   live_.note_adapter(child);
   const ForkRequest request{.id = id,
                             .name = child.name,

@@ -18,7 +18,7 @@ std::uint32_t LivePictures::num_cached_tokens(const Submission& submission) cons
   request.cache_salt = submission.request.cache_salt;
   request.skip_reading_prefix_cache = request.loads_nothing = needs_rows(submission.request.sampling);
   request.block_hashes = submission.names();
-  request.multimodal = submission.request.sampling.pictures->features;
+  request.multimodal = submission.encoder_inputs->features();
   name_adapter(submission.adapter.get(), request);
   const auto found = core_.probe(request);
   return found ? found->num_local_tokens : 0;
@@ -26,7 +26,7 @@ std::uint32_t LivePictures::num_cached_tokens(const Submission& submission) cons
 
 bool LivePictures::take(Submission& submission) {
   const auto shown = worker_.take_pictures(std::exchange(submission.request.pictures, {}));
-  submission.request.sampling.pictures = shown;
+  submission.encoder_inputs = std::make_shared<const RequestInputs>(RequestInputs{.pictures = shown});
   if (shown->are_done()) return false;
   const std::uint32_t num_cached = num_cached_tokens(submission);
   std::vector<std::shared_ptr<EncodedPicture>> needed;

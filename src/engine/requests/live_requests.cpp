@@ -3,14 +3,11 @@
 // client is told once, and counts and tables agree.
 #include "engine/requests/live_requests.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 #include "base/random.h"
-#include "runtime/worker/prompt_pictures.h"
 
 namespace quire {
 namespace {
@@ -59,13 +56,13 @@ Live& LiveRequests::make(RequestId id, const Submission& submission, std::uint32
     live.structured_output = std::make_shared<const StructuredOutput>(*submission.request.structured_output);
   if (submission.adapter != nullptr)
     live.adapter = number > 0 ? requests_.at(submission.id).adapter : options_.adapters->hold(submission.adapter);
-  if (submission.request.encoder_input != nullptr) {
-    live.encoder_input = options_.encoder_inputs->hold(id, submission.request.encoder_input);
-    // Nothing is shared by its name: prefix caching is off, and outputs of encoders live for one step.
-    live.features.push_back({fmt::format("{}", id.value), {0, options_.num_encoder_positions}});
-  }
+  if (submission.encoder_inputs != nullptr) live.inputs = options_.encoder_inputs->hold(id, submission.encoder_inputs);
   note_adapter(live);
   return live;
+}
+
+void LiveRequests::share_inputs(RequestId parent, RequestId id, Live& child) {
+  if (options_.encoder_inputs != nullptr) child.inputs = options_.encoder_inputs->hold(id, options_.encoder_inputs->find(parent));
 }
 
 Live* LiveRequests::find(RequestId id) {
@@ -105,10 +102,7 @@ NewRequest LiveRequests::request_of(RequestId id, const Live& live) const {
   request.skip_reading_prefix_cache = needs_rows(live.sampling);
   request.loads_nothing = request.skip_reading_prefix_cache;
   request.sampling = &live.sampling;
-  if (live.sampling.pictures != nullptr)
-    request.multimodal = live.sampling.pictures->features;
-  else
-    request.multimodal = live.features;
+  if (live.inputs != nullptr) request.multimodal = live.inputs->features();
   name_adapter(live.adapter.get(), request);
   return request;
 }

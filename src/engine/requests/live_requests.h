@@ -59,8 +59,7 @@ struct Live {
   std::shared_ptr<std::vector<std::uint16_t>> prompt_experts{};  // the same, as long as they have come
   std::shared_ptr<const StructuredOutput> structured_output{};   // may be null
   SharedLease adapter{};                                         // as LiveAdapters gave it; null: the model alone
-  std::shared_ptr<const EncoderInput> encoder_input{};           // as LiveEncoderInputs gave it; null: the model has no encoder
-  std::vector<MultimodalFeature> features{};                     // which names it for the core
+  std::shared_ptr<const RequestInputs> inputs{};                 // as LiveEncoderInputs gave it; null: it has none
   std::unique_ptr<LiveSession> session{};                        // null: it is none
   std::string name{};                                            // EngineRequest::name
   double arrival_s = 0.0;
@@ -81,7 +80,6 @@ class LiveRequests {
     std::shared_ptr<Grammars> grammars;                      // the same; null: no structured output
     std::shared_ptr<LiveAdapters> adapters = {};             // where the worker finds them; null: there are none
     std::shared_ptr<LiveEncoderInputs> encoder_inputs = {};  // the same
-    std::uint32_t num_encoder_positions = 0;                 // of one
   };
   LiveRequests(Core& core, Options options);
 
@@ -104,6 +102,10 @@ class LiveRequests {
   [[nodiscard]] const std::vector<TokenId>& eos_ids() const { return options_.eos_ids; }
   // Null: no structured output is possible.
   [[nodiscard]] Grammars* grammars() const { return options_.grammars.get(); }
+  // Null: the model has no encoder.
+  [[nodiscard]] LiveEncoderInputs* encoder_inputs() const { return options_.encoder_inputs.get(); }
+  // A child shows what its parent does, which is known.
+  void share_inputs(RequestId parent, RequestId id, Live& child);
   // Of a request without one of its own.
   [[nodiscard]] std::uint64_t seed_of(RequestId id) const;
 

@@ -14,7 +14,7 @@ namespace quire {
 
 class LiveSearches {
  public:
-  LiveSearches(Core& core, LiveRequests& live) : live_(live), searches_(core, live.eos_ids(), live.grammars()) {}
+  LiveSearches(Core& core, LiveRequests& live) : live_(live), searches_(core, live.eos_ids(), live.grammars(), live.encoder_inputs()) {}
 
   void add(Submission& submission);
   // Of an open beam; nullopt: its search has ended, or it is no beam.

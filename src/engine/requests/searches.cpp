@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "runtime/worker/prompt_pictures.h"
 
 namespace quire {
 namespace {
@@ -21,14 +20,13 @@ std::shared_ptr<const SamplingParams> sampling_of(const EngineRequest& given) {
   SamplingParams sampling;
   sampling.temperature = 0.0F;
   sampling.logprobs = std::max(2 * given.n, given.sampling.logprobs.value_or(0));
-  sampling.pictures = given.sampling.pictures;
   return std::make_shared<const SamplingParams>(std::move(sampling));
 }
 
 }  // namespace
 
-Searches::Searches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars)
-    : core_(&core), grammars_(grammars), eos_ids_(std::move(eos_ids)) {}
+Searches::Searches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars, LiveEncoderInputs* encoder_inputs)
+    : core_(&core), grammars_(grammars), encoder_inputs_(encoder_inputs), eos_ids_(std::move(eos_ids)) {}
 
 NewRequest Searches::request_of(RequestId id, const Search& search) const {
   NewRequest request;
@@ -43,15 +41,15 @@ NewRequest Searches::request_of(RequestId id, const Search& search) const {
   request.cache_salt = search.cache_salt;
   request.tags = &search.tags;
   request.sampling = search.sampling.get();
-  if (search.sampling->pictures != nullptr) request.multimodal = search.sampling->pictures->features;
+  if (search.inputs != nullptr) request.multimodal = search.inputs->features();
   name_adapter(search.adapter.get(), request);
   return request;
 }
 
-RequestId Searches::new_beam(RequestId search, std::uint32_t beam) {
+Searches::Beam Searches::new_beam(RequestId search, std::uint32_t beam, const std::shared_ptr<const RequestInputs>& inputs) {
   const RequestId id{next_beam_++};
   beams_.emplace(id, Place{search, beam});
-  return id;
+  return {.id = id, .inputs = inputs == nullptr ? nullptr : encoder_inputs_->hold(id, inputs)};
 }
 
 void Searches::add(Submission& submission, SharedLease adapter, double now_s) {
@@ -67,9 +65,10 @@ void Searches::add(Submission& submission, SharedLease adapter, double now_s) {
   const auto [place, fresh] =
       searches_.try_emplace(submission.id, Search{.beams = std::move(beams),
                                                   .width = given.n,
-                                                  .open = {{.id = new_beam(submission.id, 0)}},
+                                                  .open = {new_beam(submission.id, 0, submission.encoder_inputs)},
                                                   .prompt = std::move(given.prompt),
                                                   .sampling = sampling_of(given),
+                                                  .inputs = submission.encoder_inputs,
                                                   .structured_output = nullptr,
                                                   .adapter = std::move(adapter),
                                                   .name = std::move(given.name),
@@ -132,7 +131,7 @@ void Searches::go_on(RequestId id, Search& search, double now_s) {
   for (std::uint32_t parent = 0; parent < before.size(); ++parent) {
     for (std::uint32_t i = 0; i < chosen.size(); ++i) {
       if (chosen[i].parent != parent) continue;
-      search.open[i].id = new_beam(id, i);
+      search.open[i] = new_beam(id, i, search.inputs);
       go_on_from(before[parent], chosen[i], i, search, now_s);
     }
     close(before[parent], search, now_s);
@@ -185,7 +184,7 @@ void Searches::close(Beam& beam, const Search& search, double now_s) {
 bool Searches::leave_core(Beam& beam, const Search& search, double now_s) {
   if (!std::exchange(beam.in_core, false)) return false;
   const FinishEffect effect = core_->finish(beam.id, RequestStatus::finished_stopped, {.now = now_s});
-  if (effect == FinishEffect::in_flight) leaving_.emplace(beam.id, Leaving{search.adapter, search.sampling});
+  if (effect == FinishEffect::in_flight) leaving_.emplace(beam.id, Leaving{search.adapter, search.sampling, beam.inputs});
   return true;
 }
 

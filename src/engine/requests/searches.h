@@ -18,6 +18,7 @@
 #include "engine/requests/beam_search.h"
 #include "engine/requests/grammars.h"
 #include "engine/requests/inbox.h"
+#include "engine/requests/live_encoder_inputs.h"
 #include "quire/core.h"
 #include "quire/ids.h"
 #include "quire/sampling.h"
@@ -37,8 +38,8 @@ class Searches {
  public:
   static constexpr std::uint32_t kMaxWidth = 10;  // two alternatives for each, of the 20 that are given
 
-  // `grammars` is null where none is possible.
-  Searches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars);
+  // `grammars` is null where none is possible, `encoder_inputs` where the model has no encoder.
+  Searches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars, LiveEncoderInputs* encoder_inputs = nullptr);
 
   // The search has the id of the submission, and its beams have ids that no client has. `adapter` may be null.
   void add(Submission& submission, SharedLease adapter, double now_s);
@@ -64,7 +65,8 @@ class Searches {
   struct Beam {
     RequestId id;
     bool in_core = true;
-    std::vector<TokenLogprob> offer{};  // empty: it has not been computed yet
+    std::vector<TokenLogprob> offer{};              // empty: it has not been computed yet
+    std::shared_ptr<const RequestInputs> inputs{};  // as LiveEncoderInputs gave it
   };
   // From add() to end(), or to the answer.
   struct Search {
@@ -74,7 +76,8 @@ class Searches {
     std::uint32_t num_missing = 1;
     // As every beam has them.
     std::vector<TokenId> prompt;
-    std::shared_ptr<const SamplingParams> sampling;             // with the pictures, if it shows some
+    std::shared_ptr<const SamplingParams> sampling;
+    std::shared_ptr<const RequestInputs> inputs;                // null: none
     std::shared_ptr<const StructuredOutput> structured_output;  // may be null
     SharedLease adapter;                                        // the same
     std::string name;                                           // EngineRequest::name
@@ -87,6 +90,7 @@ class Searches {
   struct Leaving {
     SharedLease adapter;
     std::shared_ptr<const SamplingParams> sampling;
+    std::shared_ptr<const RequestInputs> inputs;
   };
   // Where an id of the core belongs.
   struct Place {
@@ -94,7 +98,7 @@ class Searches {
     std::uint32_t beam = 0;
   };
 
-  RequestId new_beam(RequestId search, std::uint32_t beam);
+  Beam new_beam(RequestId search, std::uint32_t beam, const std::shared_ptr<const RequestInputs>& inputs);
   void go_on(RequestId id, Search& search, double now_s);
   void go_on_from(Beam& parent, const BeamSearch::Beam& chosen, std::uint32_t beam, Search& search, double now_s);
   bool fork(const Beam& parent, const BeamSearch::Beam& chosen, RequestId child, const Search& search, double arrival_s, double now_s);
@@ -106,6 +110,7 @@ class Searches {
 
   Core* core_;
   Grammars* grammars_;
+  LiveEncoderInputs* encoder_inputs_;
   const std::vector<TokenId> eos_ids_;
   std::map<RequestId, Search> searches_;
   std::unordered_map<RequestId, Place> beams_;

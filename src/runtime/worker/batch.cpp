@@ -27,7 +27,7 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
       pooling_(max_num_seqs),
       tells_experts_(max_num_seqs),
       adapters_(max_num_seqs),
-      pictures_(max_num_seqs),
+      inputs_(max_num_seqs),
       outlooks_(max_num_seqs) {
   tokens_.reserve(max_num_batched_tokens);
   rope_positions_.reserve(max_num_batched_tokens);
@@ -45,10 +45,10 @@ void Batch::release(Slot slot) {
   QUIRE_CHECK(slot.value < histories_.size() && !histories_[slot.value].empty(), "the slot is free already");
   histories_[slot.value].clear();
   adapters_[slot.value].reset();
-  pictures_[slot.value].reset();
+  inputs_[slot.value].reset();
 }
 
-void Batch::admit(const AdmittedRequest& request, std::shared_ptr<const Adapter> adapter) {
+void Batch::admit(const AdmittedRequest& request, std::shared_ptr<const Adapter> adapter, std::shared_ptr<const RequestInputs> inputs) {
   QUIRE_CHECK(request.slot.value < histories_.size() && histories_[request.slot.value].empty(), "the slot is taken");
   QUIRE_CHECK(!request.tokens.empty() && request.tokens.size() <= max_model_len_);
   QUIRE_CHECK(request.num_prompt_tokens > 0 && request.num_prompt_tokens <= request.tokens.size());
@@ -63,7 +63,7 @@ void Batch::admit(const AdmittedRequest& request, std::shared_ptr<const Adapter>
   tells_experts_[request.slot.value] = request.sampling->routed_experts;
   QUIRE_CHECK((request.lora_id != 0) == (adapter != nullptr), "a request runs with its adapter");
   adapters_[request.slot.value] = std::move(adapter);
-  pictures_[request.slot.value] = request.sampling->pictures;
+  inputs_[request.slot.value] = std::move(inputs);
   outlooks_[request.slot.value].num_tokens = history.size();
   outlooks_[request.slot.value].drafts.clear();
 }
@@ -83,7 +83,7 @@ void Batch::expect(Slot slot, std::span<const TokenId> drafts) {
 void Batch::refuse_unserved(const StepPlan& plan) const {
   for (const ScheduledRequest& request : plan.scheduled) {
     QUIRE_CHECK(request.drafts.size() <= num_spec_tokens_ && request.drafts.size() < request.num_tokens, "more drafts than it verifies");
-    QUIRE_CHECK(has_encoder_ || request.encoder_inputs.empty() || pictures_[request.slot.value] != nullptr,
+    QUIRE_CHECK(has_encoder_ || request.encoder_inputs.empty() || pictures(request.slot) != nullptr,
                 "this worker runs no encoder for such a request");
     QUIRE_CHECK(request.new_tokens.empty(), "this worker is no stage of a pipeline");
   }
@@ -143,7 +143,7 @@ BatchInput Batch::build(const StepPlan& plan) {
     const std::span<const TokenId> scheduled = tokens.subspan(request.num_computed_tokens, num_known);
     tokens_.insert(tokens_.end(), scheduled.begin(), scheduled.end());
     tokens_.insert(tokens_.end(), request.drafts.begin(), request.drafts.end());
-    if (pictures_[request.slot.value] != nullptr) add_embedded(request);
+    if (pictures(request.slot) != nullptr) add_embedded(request);
     if (has_grids) add_positions(request);
     add_outputs(request);
   }
@@ -153,7 +153,7 @@ BatchInput Batch::build(const StepPlan& plan) {
 
 // Of the request whose tokens are the last ones.
 void Batch::add_embedded(const ScheduledRequest& request) {
-  const PromptPictures& shown = *pictures_[request.slot.value];
+  const PromptPictures& shown = *pictures(request.slot);
   const std::uint32_t begin = request.num_computed_tokens, end = begin + request.num_tokens;
   const auto first_row = static_cast<std::uint32_t>(tokens_.size()) - request.num_tokens;
   for (std::size_t i = 0; i < shown.features.size(); ++i) {

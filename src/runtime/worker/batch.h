@@ -8,7 +8,7 @@
 #include "quire/ids.h"
 #include "quire/plan.h"
 #include "runtime/model/model.h"
-#include "runtime/worker/prompt_pictures.h"
+#include "runtime/worker/encoder_source.h"
 
 namespace quire {
 
@@ -48,8 +48,9 @@ class Batch {
 
   // Histories only; a plan that names a slot it does not hold, or admits into a taken one, is a broken invariant.
   void release(Slot slot);
-  // `adapter`: that of the request's lora_id; null where that is 0.
-  void admit(const AdmittedRequest& request, std::shared_ptr<const Adapter> adapter = nullptr);
+  // `adapter`: that of the request's lora_id; null where that is 0. `inputs`: null where it has none.
+  void admit(const AdmittedRequest& request, std::shared_ptr<const Adapter> adapter = nullptr,
+             std::shared_ptr<const RequestInputs> inputs = nullptr);
   void append(Slot slot, TokenId token);
   // What is expected behind its history, to be verified where a plan holds places for it (ScheduledRequest::drafts). `num_spec_tokens` at
   // most.
@@ -57,7 +58,9 @@ class Batch {
 
   [[nodiscard]] std::span<const TokenId> history(Slot slot) const { return histories_[slot.value]; }
   // Null: it has none.
-  [[nodiscard]] const PromptPictures* pictures(Slot slot) const { return pictures_[slot.value].get(); }
+  // Null: it has none.
+  [[nodiscard]] const RequestInputs* inputs(Slot slot) const { return inputs_[slot.value].get(); }
+  [[nodiscard]] const PromptPictures* pictures(Slot slot) const { return inputs(slot) == nullptr ? nullptr : inputs(slot)->pictures.get(); }
 
   // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for more drafts,
   // for an encoder where the worker has none and the request no pictures, or for pipeline stages is a broken invariant. Of pictures that
@@ -107,12 +110,12 @@ class Batch {
   std::vector<EmbeddedRow> embedded_;
   std::vector<RopePosition> rope_positions_;  // where a request has grids
   // Positions count in the request, places in the pass: batch-relative rows are in `output_rows_`.
-  std::vector<PromptRows> prompt_rows_;                          // by slot
-  std::vector<PoolingKind> pooling_;                             // by slot
-  std::vector<bool> tells_experts_;                              // by slot
-  std::vector<std::shared_ptr<const Adapter>> adapters_;         // by slot; null: none
-  std::vector<std::shared_ptr<const PromptPictures>> pictures_;  // by slot; null: none
-  std::vector<Outlook> outlooks_;                                // by slot
+  std::vector<PromptRows> prompt_rows_;                       // by slot
+  std::vector<PoolingKind> pooling_;                          // by slot
+  std::vector<bool> tells_experts_;                           // by slot
+  std::vector<std::shared_ptr<const Adapter>> adapters_;      // by slot; null: none
+  std::vector<std::shared_ptr<const RequestInputs>> inputs_;  // by slot; null: none
+  std::vector<Outlook> outlooks_;                             // by slot
   std::vector<ScheduledRequest> scheduled_;
   std::vector<std::uint32_t> sampled_outputs_;
   std::vector<PromptRun> prompt_runs_;

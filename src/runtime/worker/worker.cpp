@@ -48,7 +48,7 @@ WorkerCapabilities Worker::capabilities() const {
           .prompt_logprobs = true,
           .routed_experts = model_->info().num_experts > 0,
           .pooling = true,
-          .encoder_inputs = encoder_.has_value() || (model_->info().has_encoder() && encoder_inputs_ != nullptr)};
+          .encoder_inputs = encoder_inputs_ != nullptr && (encoder_.has_value() || model_->info().has_encoder())};
 }
 
 PictureEncoder& Worker::seeing() {
@@ -173,7 +173,8 @@ void Worker::update_batch(const StepPlan& plan) {
   }
   for (const AdmittedRequest& request : plan.admitted) {
     QUIRE_CHECK(request.lora_id == 0 || adapters_ != nullptr, "a worker without adapters");
-    batch_.admit(request, request.lora_id == 0 ? nullptr : adapters_->find(request.lora_id));
+    batch_.admit(request, request.lora_id == 0 ? nullptr : adapters_->find(request.lora_id),
+                 encoder_inputs_ == nullptr ? nullptr : encoder_inputs_->find(request.id));
     sampler_.admit(request);
     pooler_.admit(request);
   }
@@ -193,8 +194,10 @@ void Worker::encode_inputs(const StepPlan& plan) {
   if (!model_->info().has_encoder()) return;
   for (const ScheduledRequest& request : plan.scheduled) {
     if (request.encoder_inputs.empty()) continue;
-    QUIRE_CHECK(encoder_inputs_ != nullptr && request.encoder_inputs.size() == 1, "one input, for the encoder that the model has");
-    model_->encode(encoder_inputs_->find(request.id)->features, request.slot, cache_, tables_);
+    const RequestInputs* const inputs = batch_.inputs(request.slot);
+    QUIRE_CHECK(inputs != nullptr && inputs->sound != nullptr && request.encoder_inputs.size() == 1,
+                "one input, for the encoder that the model has");
+    model_->encode(inputs->sound->features, request.slot, cache_, tables_);
   }
 }
 

@@ -99,7 +99,7 @@ class WorkerBase {
   [[nodiscard]] virtual WorkerCapabilities capabilities() const { return {}; }
 
   // Pictures, where WorkerCapabilities::encoder_inputs says so; also while a step is under way. What is answered goes with the request
-  // (SamplingParams::pictures).
+  // (EncoderSource).
   virtual std::shared_ptr<const PromptPictures> take_pictures(std::span<const PromptPicture> /*pictures*/) {
     QUIRE_CHECK(false, "this worker runs no encoder");
     return nullptr;
