@@ -11,10 +11,9 @@
 namespace quire::test {
 namespace {
 
-using enum Feature;
-
 // Those of a request that go with pictures, by themselves and together.
 std::vector<FeatureSet> kinds_with_pictures() {
+  using enum Feature;
   std::vector<FeatureSet> kinds = {{pictures},
                                    {pictures, n},
                                    {pictures, beams},
@@ -40,13 +39,26 @@ std::string seeing_model() {
   return path;
 }
 
+std::vector<FeatureSet> engines_beside_pictures() {
+  using enum Feature;
+  return {{},
+          {async},
+          {dram},
+          {disk, async},
+          {swap},
+          {swap, async, chunks},
+          {drafts},
+          {drafts, async, dram},
+          {int8, chunks},
+          {priorities, dram, disk},
+          {continuum, swap}};
+}
+
 class PicturesBeside : public testing::TestWithParam<FeatureSet> {};
-INSTANTIATE_TEST_SUITE_P(Engines, PicturesBeside,
-                         testing::Values(FeatureSet{}, FeatureSet{async}, FeatureSet{dram}, FeatureSet{disk, async}, FeatureSet{swap},
-                                         FeatureSet{swap, async, chunks}, FeatureSet{drafts}, FeatureSet{drafts, async, dram},
-                                         FeatureSet{int8, chunks}, FeatureSet{priorities, dram, disk}, FeatureSet{continuum, swap}));
+INSTANTIATE_TEST_SUITE_P(Engines, PicturesBeside, testing::ValuesIn(engines_beside_pictures()));
 
 TEST_P(PicturesBeside, EachGetsWhatItGetsAlone) {
+  using enum Feature;
   Alone alone(seeing_model(), GetParam().has(int8));
   Mixed mixed(GetParam(), seeing_model(), alone, true);
   ASSERT_TRUE(mixed.is_made());
@@ -126,21 +138,21 @@ TEST(PicturesThatAreAwaited, ForksInputsAndEndsOfTheirRequestsWaitWithThem) {
 
 // An engine with a disk tier in this folder, what earlier ones left there read.
 std::unique_ptr<Engine> engine_over(const std::string& folder) {
-  Made made = make_options({disk}, seeing_model(), folder);
+  Made made = make_options({Feature::disk}, seeing_model(), folder);
   auto engine = create_engine(made.options, nullptr, nullptr, made.seams);
   EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
   while ((*engine)->stats().kv_tiers.at(0).num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return *std::move(engine);
 }
 
-Collector::Answer ask(Engine& engine, const EngineRequest& request) {
+Collector::Answer answer_from(Engine& engine, const EngineRequest& request) {
   Collector sink;
   return sink.wait(engine.submit(request, sink).value());
 }
 
 // Stopped, or killed: what is on disk while it runs is what a kill leaves.
 TEST(PicturesInATier, AreFoundByTheNextEngineAndOthersAreNot) {
-  const EngineRequest shown = make_mixed({pictures}, 2, std::nullopt);
+  const EngineRequest shown = make_mixed({Feature::pictures}, 2, std::nullopt);
   EngineRequest flipped = shown;
   auto tiles = std::make_shared<PictureTiles>(*shown.pictures[0].tiles);
   tiles->rgb[0] ^= 255U;
@@ -148,26 +160,26 @@ TEST(PicturesInATier, AreFoundByTheNextEngineAndOthersAreNot) {
   flipped.pictures[0].identifier = "the same but for a byte";
   const std::uint32_t num_words = shown.pictures[0].position.offset() / 4 * 4;  // whole blocks before it
   Alone alone(seeing_model(), false);
-  const Bits wanted = bits_of(ask(alone.engine(), shown)), wanted_flipped = bits_of(ask(alone.engine(), flipped));
+  const Bits wanted = bits_of(answer_from(alone.engine(), shown)), wanted_flipped = bits_of(answer_from(alone.engine(), flipped));
   ASSERT_NE(wanted, wanted_flipped);
 
   const TempFolder folder;
   {
     const auto engine = engine_over(folder.file("kv"));
-    EXPECT_EQ(bits_of(ask(*engine, shown)), wanted);
+    EXPECT_EQ(bits_of(answer_from(*engine, shown)), wanted);
     const auto num_blocks = static_cast<std::uint64_t>(shown.prompt.size() / 4);
     while (engine->stats().kv_tiers.at(0).num_stored_blocks < num_blocks)
-      (void)ask(*engine, make_mixed({}, 1, std::nullopt));  // stores are planned by steps
+      (void)answer_from(*engine, make_mixed({}, 1, std::nullopt));  // stores are planned by steps
     std::filesystem::copy(folder.file("kv"), folder.file("killed"), std::filesystem::copy_options::recursive);
     EXPECT_EQ(engine->stop(60.0), 0U);
   }
   for (const char* left : {"kv", "killed"}) {
     SCOPED_TRACE(left);
     const auto engine = engine_over(folder.file(left));
-    const Collector::Answer other = ask(*engine, flipped);
+    const Collector::Answer other = answer_from(*engine, flipped);
     EXPECT_EQ(other.num_cached_tokens, num_words);
     EXPECT_EQ(bits_of(other), wanted_flipped);
-    const Collector::Answer again = ask(*engine, shown);
+    const Collector::Answer again = answer_from(*engine, shown);
     EXPECT_GE(again.num_cached_tokens, (shown.prompt.size() - 1) / 4 * 4);
     EXPECT_EQ(bits_of(again), wanted);
     EXPECT_GE(engine->stats().kv_tiers.at(0).tokens_loaded, (shown.prompt.size() - 1) / 4 * 4);
