@@ -17,10 +17,9 @@
 namespace quire::test {
 namespace {
 
-using enum Feature;
-
 // Those of a request that go with pictures, by themselves and together.
 std::vector<FeatureSet> kinds_with_pictures() {
+  using enum Feature;
   std::vector<FeatureSet> kinds = {{pictures},
                                    {pictures, n},
                                    {pictures, beams},
@@ -54,25 +53,38 @@ struct EngineThatSees {
   FeatureSet features;
 };
 
+std::vector<EngineThatSees> engines_that_see() {
+  using enum Feature;
+  return {{&kSmolVlm, {}},
+          {&kSmolVlm, {async}},
+          {&kSmolVlm, {dram}},
+          {&kSmolVlm, {disk, async}},
+          {&kSmolVlm, {swap}},
+          {&kSmolVlm, {swap, async, chunks}},
+          {&kSmolVlm, {drafts}},
+          {&kSmolVlm, {drafts, async, dram}},
+          {&kSmolVlm, {int8, chunks}},
+          {&kSmolVlm, {priorities, dram, disk}},
+          {&kSmolVlm, {continuum, swap}},
+          {&kLlavaModel, {async, dram}},
+          {&kLlavaModel, {drafts, swap, chunks}},
+          {&kQwenModel, {}},
+          {&kQwenModel, {async, disk}},
+          {&kQwenModel, {swap, async, chunks}},
+          {&kQwenModel, {drafts, async, dram}},
+          {&kQwenModel, {int8, drafts, swap}},
+          {&kQwenModel, {priorities, dram, disk}}};
+}
+
 class PicturesBeside : public testing::TestWithParam<EngineThatSees> {};
-INSTANTIATE_TEST_SUITE_P(
-    Engines, PicturesBeside,
-    testing::Values(EngineThatSees{&kSmolVlm, {}}, EngineThatSees{&kSmolVlm, {async}}, EngineThatSees{&kSmolVlm, {dram}},
-                    EngineThatSees{&kSmolVlm, {disk, async}}, EngineThatSees{&kSmolVlm, {swap}},
-                    EngineThatSees{&kSmolVlm, {swap, async, chunks}}, EngineThatSees{&kSmolVlm, {drafts}},
-                    EngineThatSees{&kSmolVlm, {drafts, async, dram}}, EngineThatSees{&kSmolVlm, {int8, chunks}},
-                    EngineThatSees{&kSmolVlm, {priorities, dram, disk}}, EngineThatSees{&kSmolVlm, {continuum, swap}},
-                    EngineThatSees{&kLlavaModel, {async, dram}}, EngineThatSees{&kLlavaModel, {drafts, swap, chunks}},
-                    EngineThatSees{&kQwenModel, {}}, EngineThatSees{&kQwenModel, {async, disk}},
-                    EngineThatSees{&kQwenModel, {swap, async, chunks}}, EngineThatSees{&kQwenModel, {drafts, async, dram}},
-                    EngineThatSees{&kQwenModel, {int8, drafts, swap}}, EngineThatSees{&kQwenModel, {priorities, dram, disk}}),
-    [](const auto& engine) {
-      std::string name = fmt::format("{}_{}", engine.param.model->name, engine.param.features.name());
-      std::ranges::replace_if(name, [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) == 0; }, '_');
-      return name;
-    });
+INSTANTIATE_TEST_SUITE_P(Engines, PicturesBeside, testing::ValuesIn(engines_that_see()), [](const auto& engine) {
+  std::string name = fmt::format("{}_{}", engine.param.model->name, engine.param.features.name());
+  std::ranges::replace_if(name, [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) == 0; }, '_');
+  return name;
+});
 
 TEST_P(PicturesBeside, EachGetsWhatItGetsAlone) {
+  using enum Feature;
   const auto& [model, features] = GetParam();
   const std::string path = folder_of(*model);
   Alone alone(path, features.has(int8));
@@ -162,14 +174,14 @@ TEST_P(PicturesThatAreAwaited, ForksInputsAndEndsOfTheirRequestsWaitWithThem) {
 
 // An engine with a disk tier in this folder, what earlier ones left there read.
 std::unique_ptr<Engine> engine_over(const SeeingModel& model, const std::string& folder) {
-  Made made = make_options({disk}, folder_of(model), folder);
+  Made made = make_options({Feature::disk}, folder_of(model), folder);
   auto engine = create_engine(made.options, nullptr, nullptr, made.seams);
   EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
   while ((*engine)->stats().kv_tiers.at(0).num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return *std::move(engine);
 }
 
-Collector::Answer ask(Engine& engine, const EngineRequest& request) {
+Collector::Answer answer_from(Engine& engine, const EngineRequest& request) {
   Collector sink;
   return sink.wait(engine.submit(request, sink).value());
 }
@@ -180,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(Models, PicturesInATier, testing::ValuesIn(kSeeingModel
 // Stopped, or killed: what is on disk while it runs is what a kill leaves.
 TEST_P(PicturesInATier, AreFoundByTheNextEngineAndOthersAreNot) {
   Alone alone(folder_of(*GetParam()), false);
-  const EngineRequest shown = alone.make({pictures}, 2, std::nullopt);
+  const EngineRequest shown = alone.make({Feature::pictures}, 2, std::nullopt);
   EngineRequest flipped = shown;
   auto tiles = std::make_shared<PictureTiles>(*shown.pictures[0].tiles);
   tiles->rgb[0] ^= 255U;
@@ -196,7 +208,7 @@ TEST_P(PicturesInATier, AreFoundByTheNextEngineAndOthersAreNot) {
     EXPECT_EQ(bits_of(ask(*engine, shown)), wanted);
     const auto num_blocks = static_cast<std::uint64_t>(shown.prompt.size() / 4);
     while (engine->stats().kv_tiers.at(0).num_stored_blocks < num_blocks)
-      (void)ask(*engine, make_mixed({}, 1, std::nullopt));  // stores are planned by steps
+      (void)answer_from(*engine, make_mixed({}, 1, std::nullopt));  // stores are planned by steps
     std::filesystem::copy(folder.file("kv"), folder.file("killed"), std::filesystem::copy_options::recursive);
     EXPECT_EQ(engine->stop(60.0), 0U);
   }
@@ -206,7 +218,7 @@ TEST_P(PicturesInATier, AreFoundByTheNextEngineAndOthersAreNot) {
     const Collector::Answer other = ask(*engine, flipped);
     EXPECT_EQ(other.num_cached_tokens, num_words);
     EXPECT_EQ(bits_of(other), wanted_flipped);
-    const Collector::Answer again = ask(*engine, shown);
+    const Collector::Answer again = answer_from(*engine, shown);
     EXPECT_GE(again.num_cached_tokens, (shown.prompt.size() - 1) / 4 * 4);
     EXPECT_EQ(bits_of(again), wanted);
     EXPECT_GE(engine->stats().kv_tiers.at(0).tokens_loaded, (shown.prompt.size() - 1) / 4 * 4);
