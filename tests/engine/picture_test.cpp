@@ -206,7 +206,7 @@ TEST_P(PictureEngine, WhatDoesNotFitIsRefusedByName) {
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[0] = GetParam().model->picture_at(11, "big", GetParam().too_many); }),
             "pictures[0]");
   EXPECT_EQ(field_of([](EngineRequest& r) { std::swap(r.pictures[0], r.pictures[1]); }), "pictures[1]");
-  EXPECT_EQ(field_of([](EngineRequest& r) { r.prompt.resize(15); }), "pictures[0]");
+  EXPECT_EQ(field_of([](EngineRequest& r) { r.prompt.resize(14); }), "pictures[0]");
   EXPECT_EQ(field_of([](EngineRequest& r) { r.pictures[1].position = PlaceholderRange(40, 11); }), "pictures[1]");
   EXPECT_EQ((*engine)->stop(60.0), 0U);
 }
