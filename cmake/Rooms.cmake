@@ -61,7 +61,8 @@ quire_room(server_openai server/api/openai PART DEPS base text server_http serve
 quire_room(server_responses server/api/responses PART DEPS base text server_http server_request server_answers server_api NO_PCH)
 quire_room(server_anthropic server/api/anthropic PART DEPS base text server_http server_request server_answers server_api NO_PCH)
 quire_room(server_pooling server/api/pooling PART DEPS base server_http server_request server_answers server_api NO_PCH)
-quire_room(server_audio server/api/audio PART DEPS base text sound server_http server_request server_answers server_api NO_PCH)
+quire_room(server_audio server/api/audio PART DEPS base text sound server_http server_request server_answers server_api
+           LIBS ${QUIRE_DEFLATE_LIBS} NO_PCH EXCLUDE ${QUIRE_DEFLATE_UNUSED})
 quire_room(server_operate server/operate PART DEPS base text server_http server_request server_api LINKS engine NO_PCH)
 quire_room(server server DEPS base text server_http server_request server_api server_openai server_responses server_anthropic server_pooling server_audio server_operate
            LINKS engine log NO_PCH)

@@ -137,6 +137,7 @@ def picture_host(folder):
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
+            self.send_header("Content-Length", str(len(tiny_vision.png(7))))
             self.end_headers()
             self.wfile.write(tiny_vision.png(7))
 
