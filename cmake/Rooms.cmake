@@ -54,7 +54,7 @@ quire_room(engine_loop engine/loop PART DEPS base worker engine_adapters engine_
 quire_room(engine engine DEPS base core_kv core_kv_hash memory model model_weights worker engine_adapters engine_loop engine_publish engine_requests engine_tiers engine_trace LINKS log core_schedule core_explain core_curve engine_journal engine_offload)
 quire_room(lab lab DEPS base core_connect core_journal LINKS core_schedule core_curve engine LIBS Boost::json ${QUIRE_ZLIB_LIBS} EXCLUDE ${QUIRE_ZLIB_UNUSED})
 # The server, in the order in which a request comes through it.
-quire_room(server_http server/http PART DEPS base text LINKS log LIBS Boost::url NO_PCH)
+quire_room(server_http server/http PART DEPS base text LINKS log LIBS Boost::url OpenSSL::SSL NO_PCH)
 quire_room(server_request server/request PART DEPS base media text server_http LINKS engine LIBS Boost::json NO_PCH)
 quire_room(server_answers server/answers PART DEPS base text server_http server_request LINKS engine NO_PCH)
 quire_room(server_api server/api PART DEPS base server_http server_request server_answers LINKS log NO_PCH EXCLUDE openai responses anthropic pooling audio)
@@ -62,7 +62,8 @@ quire_room(server_openai server/api/openai PART DEPS base text server_http serve
 quire_room(server_responses server/api/responses PART DEPS base text server_http server_request server_answers server_api NO_PCH)
 quire_room(server_anthropic server/api/anthropic PART DEPS base text server_http server_request server_answers server_api NO_PCH)
 quire_room(server_pooling server/api/pooling PART DEPS base server_http server_request server_answers server_api NO_PCH)
-quire_room(server_audio server/api/audio PART DEPS base text sound server_http server_request server_answers server_api NO_PCH)
+quire_room(server_audio server/api/audio PART DEPS base text sound server_http server_request server_answers server_api
+           LIBS ${QUIRE_DEFLATE_LIBS} NO_PCH EXCLUDE ${QUIRE_DEFLATE_UNUSED})
 quire_room(server_operate server/operate PART DEPS base text server_http server_request server_api LINKS engine NO_PCH)
 quire_room(server server DEPS base text server_http server_request server_api server_openai server_responses server_anthropic server_pooling server_audio server_operate
            LINKS engine log NO_PCH)

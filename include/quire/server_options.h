@@ -41,9 +41,14 @@ struct QUIRE_API ServerOptions {
   // At most as many as the process has descriptors for. At the limit the longest waiting idle or half-heard client makes room for a new
   // one.
   std::uint32_t max_connections = 4096;
-  std::uint32_t max_choices = 128;                        // prompts times n of one request
-  std::uint32_t max_pictures = 999;                       // of one request, where the model sees
-  std::uint64_t max_echo_bytes = std::uint64_t{4} << 20;  // prompt repeated by `echo`, over all choices: it waits in memory
+  std::uint32_t max_choices = 128;   // prompts times n of one request
+  std::uint32_t max_pictures = 999;  // of one request, where the model sees
+  // Hosts from which pictures are fetched that requests give the address of (http, https); empty: none are. An address of a private
+  // network is reached only where it is named itself.
+  std::vector<std::string> allowed_media_domains{};
+  std::uint64_t max_media_bytes = std::uint64_t{16} << 20;  // that one request has fetched
+  std::uint32_t media_timeout_ms = 10'000;                  // for all that one request has fetched
+  std::uint64_t max_echo_bytes = std::uint64_t{4} << 20;    // prompt repeated by `echo`, over all choices: it waits in memory
   // One per token of the prompt, and as many more as it has alternatives, over all choices that tell them: they are written at once.
   std::uint64_t max_prompt_logprobs = 256 << 10;
   // Whole answers tell which experts each token has gone through (docs/requests.md); so many numbers of prompts at most, over all choices.

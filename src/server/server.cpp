@@ -28,6 +28,9 @@
 namespace quire {
 
 namespace asio = boost::asio;
+
+// Each waits for one picture of a request that is elsewhere.
+constexpr std::uint32_t kFetchingThreads = 4;
 using asio::ip::tcp;
 
 // Members in this order: at the end the jobs go first, then the io_context with the coroutines, which use what stands above it.
@@ -65,7 +68,10 @@ struct Server::Impl {
   bool draining = false;
   // Behind the router: with it go coroutines that have not ended, and their sessions refer to the router. Before those that use it, below.
   asio::io_context io{1};
-  JobPool jobs{io, {.max_jobs = options.max_parse_queue, .low_priority = options.low_parse_priority}};
+  JobPool jobs{io,
+               {.max_jobs = options.max_parse_queue,
+                .num_fetching = options.allowed_media_domains.empty() ? 0 : kFetchingThreads,
+                .low_priority = options.low_parse_priority}};
   tcp::acceptor acceptor{io};
   asio::signal_set signals{io};
   asio::steady_timer deadline{io};

@@ -1,6 +1,12 @@
 """Pictures through the official clients of openai and anthropic, to a small model that is made here, and to an adapter of it."""
 
+import contextlib
+import http.server
 import json
+import shutil
+import ssl
+import subprocess
+import threading
 import urllib.request
 
 import anthropic
@@ -117,3 +123,62 @@ def test_errors_name_the_part(url):
         anthropic.Anthropic(base_url=url, api_key="-", max_retries=0).messages.create(
             model="smol", max_tokens=4, messages=[{"role": "user", "content": [{"type": "image", "source": source}]}]
         )
+
+
+@contextlib.contextmanager
+def picture_host(folder):
+    """The port of a host of one picture, which speaks TLS with a certificate that it has made itself: localhost.pem."""
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl to make a certificate with")
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", *names]
+    subprocess.run([*made, "-keyout", folder / "key.pem", "-out", folder / "localhost.pem"], check=True, capture_output=True)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(tiny_vision.png(7))))
+            self.end_headers()
+            self.wfile.write(tiny_vision.png(7))
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "localhost.pem", folder / "key.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+
+
+def test_a_picture_is_fetched_from_who_has_a_good_certificate(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    tiny_vision.write_model(tmp_path / "model")
+
+    def ask(url, picture):
+        content = [{"type": "image_url", "image_url": {"url": picture}}, {"type": "text", "text": QUESTION}]
+        return client_of(url).chat.completions.create(model="smol", messages=[{"role": "user", "content": content}], max_tokens=8, temperature=0)
+
+    with picture_host(tmp_path) as port:
+        address = f"https://localhost:{port}/cat.png"
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "localhost.pem"))
+        with serving(tmp_path / "model", "--allowed-media-domains", "example.org,localhost,127.0.0.1") as url:
+            try:
+                sent = ask(url, tiny_vision.data_url(7))
+            except openai.BadRequestError as error:
+                if "reads no pictures" in str(error):
+                    pytest.skip("this build reads no pictures")
+                raise
+            fetched = ask(url, address)
+            assert fetched.choices[0].message.content == sent.choices[0].message.content
+            assert fetched.usage.prompt_tokens_details.cached_tokens > 16, "the same bytes, wherever they come from"
+            with pytest.raises(openai.BadRequestError, match="certificate verify failed"):  # it is another name's
+                ask(url, address.replace("localhost", "127.0.0.1"))
+        monkeypatch.delenv("SSL_CERT_FILE")
+        with serving(tmp_path / "model", "--allowed-media-domains", "localhost") as url:
+            with pytest.raises(openai.BadRequestError, match="certificate verify failed"):
+                ask(url, address)

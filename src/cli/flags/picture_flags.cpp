@@ -29,6 +29,14 @@ void add_picture_flags(CLI::App& app, ServerOptions& server) {
          },
          R"(Pictures that one request may show, where the model sees, as JSON: {"image": 4}; 0: none (default 999))")
       ->type_name("JSON");
+  app.add_option(
+         "--allowed-media-domains", server.allowed_media_domains,
+         "Hosts from which pictures are fetched that requests give the address of, joined by commas; one in a private network by its "
+         "own address, too (default: nothing is fetched)")
+      ->delimiter(',')
+      ->type_name("HOST");
+  app.add_option("--max-media-bytes", server.max_media_bytes, "Pictures that one request has fetched, together")->capture_default_str();
+  app.add_option("--media-timeout-ms", server.media_timeout_ms, "How long fetching them may take, all together")->capture_default_str();
 }
 
 }  // namespace quire

@@ -254,8 +254,11 @@ void Sampler::sample_one(const SampleRow& row, SampleOutcome& outcome, Scratch& 
     outcome.token = draw_token(logits, max, draw, random_uniform(state.seed, state.num_outputs), scratch.draw);
   }
   if (state.params.logprobs.has_value()) {
-    top_entries(raw, *state.params.logprobs, scratch.draw.candidates);
-    write_logprobs(raw, raw_max, outcome.token, scratch.draw.candidates, outcome.logprobs);
+    const TimestampRules& times = state.params.timestamps;
+    const bool is_ruled = times.first_time > 0 && !has_choice;
+    const std::span<const float> told = is_ruled ? logits : raw;
+    top_entries(told, *state.params.logprobs, scratch.draw.candidates);
+    write_logprobs(told, is_ruled ? max : raw_max, outcome.token, scratch.draw.candidates, outcome.logprobs);
   }
   ++state.num_outputs;
   if (state.has_penalties) ++state.counts[outcome.token];

@@ -36,6 +36,11 @@ bool may_show(std::string_view body) {
   return body.find("image") != std::string_view::npos || body.find("\\u00") != std::string_view::npos;
 }
 
+// A picture that must be fetched: nobody else is to wait for that.
+bool may_name_address(std::string_view body) {
+  return body.find("\"http") != std::string_view::npos || body.find("\\u00") != std::string_view::npos;
+}
+
 }  // namespace
 
 std::int64_t unix_now_s() {
@@ -73,9 +78,12 @@ Serving::Then Serving::refusal(const Error& error) const {
 }
 
 Reply Serving::read_body(HttpRequest& request, std::size_t num_bytes, const Wake& wake, Read read) {
-  const bool shows = model_->picture_reading().sees && may_show(request.body);
+  const PictureReading pictures = model_->picture_reading();
+  const bool shows = pictures.sees && may_show(request.body);
   if (num_bytes <= kMaxInlineBytes && !shows) return read(std::move(request.body))(wake);
-  const auto lane = num_bytes <= kMaxSmallBytes && !shows ? JobPool::Lane::small : JobPool::Lane::large;
+  const auto lane = shows && pictures.fetcher != nullptr && may_name_address(request.body) ? JobPool::Lane::fetch
+                    : num_bytes <= kMaxSmallBytes && !shows                                ? JobPool::Lane::small
+                                                                                           : JobPool::Lane::large;
   struct Job {
     std::string id, body;
     std::shared_ptr<BodyBudget::Lease> lease;  // held while there are copies and parts of the body

@@ -1,5 +1,5 @@
-// One thread per lane, from the constructor to the destructor. The server's thread pushes jobs and takes finished ones; a lane's thread
-// runs them one after another. Between them are only the lock-free queue, the semaphore and the list of finished jobs: a thread of low
+// Its threads live from the constructor to the destructor. The server's thread pushes jobs and takes finished ones; each other thread runs
+// its own one after another. Between them are only the lock-free queue, the semaphore and the list of finished jobs: a thread of low
 // priority may be stopped anywhere, and nobody must wait for it then.
 #include "server/http/job_pool.h"
 
@@ -32,46 +32,58 @@ int make_event() {
 
 }  // namespace
 
-JobPool::JobPool(boost::asio::io_context& io, const Options& options)
-    : options_(options),
-      event_(io, make_event()),
-      lanes_{LaneState(options.max_jobs), LaneState(options.max_jobs), LaneState(options.max_jobs)} {
-  for (const Lane lane : {Lane::small, Lane::large, Lane::disk})
-    lanes_[static_cast<std::size_t>(lane)].thread = std::thread([this, lane] { run(lane); });
+JobPool::JobPool(boost::asio::io_context& io, const Options& options) : options_(options), event_(io, make_event()) {
+  for (const Lane lane : {Lane::small, Lane::large, Lane::disk}) workers_.emplace_back(lane, options.max_jobs);
+  for (std::uint32_t i = 0; i < options.num_fetching; ++i) workers_.emplace_back(Lane::fetch, options.max_jobs);
+  for (Worker& worker : workers_) worker.thread = std::thread([this, &worker] { run(worker); });
   wait_for_done();
 }
 
 JobPool::~JobPool() {
   stopping_.store(true);
   // Wakes it once more, with no job: it sees stopping_ before it looks for one.
-  for (LaneState& lane : lanes_) sem_post(&lane.ready);
-  for (LaneState& lane : lanes_) {
-    lane.thread.join();
-    lane.queue.consume_all([](Job* job) { delete job; });
+  for (Worker& worker : workers_) sem_post(&worker.ready);
+  for (Worker& worker : workers_) {
+    worker.thread.join();
+    worker.queue.consume_all([](Job* job) { delete job; });
   }
   for (Job* job = take_done(); job != nullptr;) delete std::exchange(job, job->next);
 }
 
+std::size_t JobPool::worker_for(Lane lane) const {
+  std::size_t best = workers_.size();
+  for (std::size_t i = 0; i < workers_.size(); ++i)
+    if (workers_[i].lane == lane && (best == workers_.size() || workers_[i].num_jobs < workers_[best].num_jobs)) best = i;
+  QUIRE_CHECK(best < workers_.size(), "a lane without a thread");
+  return best;
+}
+
+std::uint32_t JobPool::num_jobs(Lane lane) const {
+  std::uint32_t sum = 0;
+  for (const Worker& worker : workers_) sum += worker.lane == lane ? worker.num_jobs : 0;
+  return sum;
+}
+
 bool JobPool::submit(Lane lane, Function work, Function done) {
-  LaneState& state = lanes_[static_cast<std::size_t>(lane)];
-  if (state.num_jobs >= options_.max_jobs) return false;
-  auto job = std::make_unique<Job>(Job{std::move(work), std::move(done), lane});
-  QUIRE_CHECK(state.queue.push(job.get()), "the queue holds max_jobs");
-  job.release();  // the lane's thread has it
-  ++state.num_jobs;
-  sem_post(&state.ready);
+  const std::size_t number = worker_for(lane);
+  Worker& worker = workers_[number];
+  if (worker.num_jobs >= options_.max_jobs) return false;
+  auto job = std::make_unique<Job>(Job{std::move(work), std::move(done), number});
+  QUIRE_CHECK(worker.queue.push(job.get()), "the queue holds max_jobs");
+  job.release();  // the thread has it
+  ++worker.num_jobs;
+  sem_post(&worker.ready);
   return true;
 }
 
-void JobPool::run(Lane lane) {
-  if (options_.low_priority) lower_priority(lane);
-  LaneState& state = lanes_[static_cast<std::size_t>(lane)];
+void JobPool::run(Worker& worker) {
+  if (options_.low_priority) lower_priority(worker.lane);
   while (true) {
-    while (sem_wait(&state.ready) != 0) {  // interrupted by a signal
+    while (sem_wait(&worker.ready) != 0) {  // interrupted by a signal
     }
     if (stopping_.load()) return;
     Job* job = nullptr;
-    QUIRE_CHECK(state.queue.pop(job), "the semaphore counts the jobs");
+    QUIRE_CHECK(worker.queue.pop(job), "the semaphore counts the jobs");
     // It must not throw: the caller has caught everything within.
     job->work();
     push_done(job);
@@ -102,7 +114,7 @@ void JobPool::wait_for_done() {
     if (code) return;
     for (Job* next = take_done(); next != nullptr;) {
       const std::unique_ptr<Job> job(std::exchange(next, next->next));
-      --lanes_[static_cast<std::size_t>(job->lane)].num_jobs;
+      --workers_[job->thread].num_jobs;
       job->done();
     }
     wait_for_done();

@@ -7,6 +7,7 @@
 
 #include "base/check_range.h"
 #include "server/http/host_name.h"
+#include "server/http/media_fetcher.h"
 #include "server/http/span_exporter.h"
 #include "server/http/tenants.h"
 
@@ -62,6 +63,8 @@ Result<void> ServerOptions::validate() const {
         check_range("max_connections", max_connections, 1, 1'000'000),
         check_range("max_choices", max_choices, 1, 65'536),
         check_range("max_pictures", max_pictures, 0, 100'000),
+        check_range("max_media_bytes", max_media_bytes, 1024, 256 * kMiB),
+        check_range("media_timeout_ms", media_timeout_ms, 1, 600'000),
         check_range("max_routed_experts", max_routed_experts, 0, 1024 * kMiB),
         check_range("max_parse_queue", max_parse_queue, 1, 65'536),
         check_range("max_echo_bytes", max_echo_bytes, 0, 1024 * kMiB),
@@ -83,6 +86,7 @@ Result<void> ServerOptions::validate() const {
         check_proxies(trusted_proxies)}) {
     if (!checked) return checked;
   }
+  if (const auto hosts = parse_media_domains(allowed_media_domains); !hosts) return std::unexpected(hosts.error());
   if (!otlp_traces_endpoint.empty())
     if (const auto parsed = parse_span_endpoint(otlp_traces_endpoint, "otlp_traces_endpoint"); !parsed)
       return std::unexpected(parsed.error());

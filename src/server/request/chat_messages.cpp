@@ -33,15 +33,13 @@ Error wrong(std::string field, std::string message, std::string remedy = {}, Err
 struct PartsRead {
   PictureReading reading;
   std::vector<ChatPicture> pictures;
+  MediaFetcher::Budget fetched{};
 };
 
 // A part that has a picture, which goes to the others.
 Result<void> read_picture(json::value& part, std::string field, PartsRead& read) {
-  auto picture = take_picture(part, std::move(field), read.reading);
+  auto picture = take_picture(part, std::move(field), read.reading, read.fetched, read.pictures.size() == read.reading.most);
   if (!picture) return std::unexpected(std::move(picture.error()));
-  if (read.pictures.size() == read.reading.most)
-    return std::unexpected(wrong(picture->field, fmt::format("is picture {} of the request", read.pictures.size() + 1),
-                                 fmt::format("send at most {} (--limit-mm-per-prompt)", read.reading.most)));
   read.pictures.push_back(*std::move(picture));
   return {};
 }

@@ -1,5 +1,5 @@
-// Where the body is read, on the server's thread or one of the job pool. Nothing is decoded here but base64: how many pictures there may
-// be, and how large they are, is known before any is.
+// Where the body is read, on the server's thread or one of the job pool (which bodies with addresses go to). Nothing is decoded here but
+// base64: how many pictures there may be, and how large they are, is known before any is.
 #include "server/request/chat_pictures.h"
 
 #include <fmt/format.h>
@@ -25,6 +25,13 @@ const json::value* url_of(const json::object& part) {
   return url != nullptr && url->is_string() ? url : nullptr;
 }
 
+Result<std::vector<std::byte>> file_of(std::string_view url, const MediaFetcher* fetcher, MediaFetcher::Budget& fetched) {
+  if (!is_web_address(url)) return read_data_url(url);
+  if (fetcher != nullptr) return fetcher->fetch(url, fetched);
+  return fail(ErrorCode::unsupported, "", "is an address, and this server fetches nothing",
+              "send the picture itself: data:image/png;base64,..., or name its host in --allowed-media-domains");
+}
+
 }  // namespace
 
 bool is_picture_part(std::string_view type) {
@@ -35,7 +42,8 @@ json::object picture_part(json::string url, std::string_view name) {
   return {{"type", "image_url"}, {"image_url", json::object{{"url", std::move(url)}}}, {kPartName, kInOwnWords + std::string(name)}};
 }
 
-Result<ChatPicture> take_picture(json::value& part, std::string field, const PictureReading& reading) {
+Result<ChatPicture> take_picture(json::value& part, std::string field, const PictureReading& reading, MediaFetcher::Budget& fetched,
+                                 bool is_one_too_many) {
   json::object& object = part.get_object();
   const json::value* name = object.if_contains(kPartName);
   const bool is_translated = name != nullptr && name->is_string();
@@ -45,7 +53,10 @@ Result<ChatPicture> take_picture(json::value& part, std::string field, const Pic
                 "this model reads text parts only");
   const json::value* url = url_of(object);
   if (url == nullptr) return fail(ErrorCode::invalid_argument, field, "has no picture", "send a data URL: data:image/png;base64,...");
-  auto file = read_data_url(url->get_string());
+  if (is_one_too_many)
+    return fail(ErrorCode::invalid_argument, field, fmt::format("is picture {} of the request", reading.most + 1),
+                fmt::format("send at most {} (--limit-mm-per-prompt)", reading.most));
+  auto file = file_of(url->get_string(), reading.fetcher, fetched);
   if (!file) {
     file.error().field = std::move(field);
     return std::unexpected(std::move(file.error()));

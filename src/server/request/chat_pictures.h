@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "quire/error.h"
+#include "server/http/media_fetcher.h"
 #include "server/request/completion_request.h"
 
 namespace quire {
@@ -20,7 +21,9 @@ inline constexpr std::string_view kPartName = "quire_part";
 // The part that says the same in a chat; `name`: of the client's own part.
 [[nodiscard]] boost::json::object picture_part(boost::json::string url, std::string_view name);
 
-// The file of a part, which becomes what templates know. Errors name `field`, or the client's own name of it.
-Result<ChatPicture> take_picture(boost::json::value& part, std::string field, const PictureReading& reading);
+// The file of a part, which becomes what templates know. It may have to be fetched: `fetched` is what the request has taken of that. Errors
+// name `field`, or the client's own name of it. `is_one_too_many`: the error is that.
+Result<ChatPicture> take_picture(boost::json::value& part, std::string field, const PictureReading& reading, MediaFetcher::Budget& fetched,
+                                 bool is_one_too_many);
 
 }  // namespace quire

@@ -26,6 +26,8 @@
 
 namespace quire {
 
+class MediaFetcher;
+
 enum class Api : std::uint8_t { completion, chat };
 
 // Text, or tokens the client has made itself.
@@ -40,10 +42,11 @@ struct ChatPicture {
 
 // Whether pictures of messages are read, and how.
 struct PictureReading {
-  bool sees = false;       // the model takes some
-  bool parts = false;      // its template wants the parts of a message apart
-  std::uint32_t most = 0;  // in one request
-  std::string_view mark;   // stands for one in texts, where parts are joined
+  bool sees = false;                      // the model takes some
+  bool parts = false;                     // its template wants the parts of a message apart
+  std::uint32_t most = 0;                 // in one request
+  std::string_view mark;                  // stands for one in texts, where parts are joined
+  const MediaFetcher* fetcher = nullptr;  // of those that are elsewhere; null: they are refused
 };
 
 struct ChatPrompt {

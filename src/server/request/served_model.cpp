@@ -10,6 +10,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/check.h"
 #include "base/trim.h"
 #include "text/tool_calls/tool_prompt.h"
 
@@ -49,6 +50,14 @@ Result<std::string> cut_at_mark(std::string rendered) {
   return rendered;
 }
 
+std::unique_ptr<const MediaFetcher> fetcher_of(const ServerOptions& server) {
+  if (server.allowed_media_domains.empty()) return nullptr;
+  auto domains = parse_media_domains(server.allowed_media_domains);
+  QUIRE_CHECK(domains.has_value(), "options are validated before");
+  return std::make_unique<MediaFetcher>(MediaFetcher::Options{
+      .domains = *std::move(domains), .max_bytes = server.max_media_bytes, .timeout = std::chrono::milliseconds(server.media_timeout_ms)});
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const ServerOptions& server) {
@@ -76,6 +85,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const S
   model->pictures_ = info.pictures;
   if (info.pictures.any()) model->processor_ = find_picture_processor(info.pictures.processor);
   model->max_pictures_ = server.max_pictures;
+  if (info.pictures.any()) model->fetcher_ = fetcher_of(server);
   model->template_source_ = server.chat_template.empty() ? info.tokenizer->chat_template : server.chat_template;
   if (!model->template_source_.empty()) model->template_ = ChatTemplate::parse(model->template_source_);
   if (!model->template_ && !server.chat_template.empty()) return std::unexpected(model->template_.error());

@@ -14,6 +14,7 @@
 #include "quire/server_options.h"
 #include "quire/text/chat_template.h"
 #include "quire/text/tokenizer.h"
+#include "server/http/media_fetcher.h"
 #include "server/request/completion_request.h"
 #include "server/request/expert_shape.h"
 #include "server/request/infill.h"
@@ -62,7 +63,7 @@ class ServedModel {
 
   // Of the pictures of chats; none where the model sees none.
   [[nodiscard]] PictureReading picture_reading() const {
-    return {processor_ != nullptr, wants_parts_, max_pictures_, processor_ == nullptr ? "" : processor_->mark};
+    return {processor_ != nullptr, wants_parts_, max_pictures_, processor_ == nullptr ? "" : processor_->mark, fetcher_.get()};
   }
   // The text a template makes of a conversation, pictures in it as their tokens; with continue_final_message it ends where that message
   // does.
@@ -104,6 +105,7 @@ class ServedModel {
   const PictureProcessor* processor_ = nullptr;  // of them; null: the model reads text alone
   bool wants_parts_ = false;                     // the template goes through parts of messages
   std::uint32_t max_pictures_ = 0;               // of one request
+  std::unique_ptr<const MediaFetcher> fetcher_;
   std::unique_ptr<PictureMemory> picture_memory_ = std::make_unique<PictureMemory>();
   std::uint32_t hidden_size_ = 0;
   ExpertShape experts_;

@@ -104,5 +104,23 @@ TEST(Sampler, TheUnlikeliestTokenHasTheLastRank) {
   EXPECT_EQ(scored.entries[0].rank, kVocab);
 }
 
+// As openai-whisper's: of what all rules leave, and before the temperature.
+TEST(Sampler, UnderRulesOfTimesLogprobsAreOfWhatTheyLeave) {
+  SamplingParams params = greedy();
+  params.logprobs = 0;
+  params.timestamps = {.first_time = 400, .end = 7, .has_times = false, .not_first = {9}, .begins = {{8}}};
+  SamplerBench bench;
+  bench.admit(0, params, {1}, 1);
+  std::vector<float> row(kVocab, -100.0F);
+  row[8] = row[9] = row[10] = row[11] = 0.0F;
+  const SampleOutcome before = bench.sample(0, row);  // what stands before the text: as the model has it
+  EXPECT_EQ(before.token, 8);
+  EXPECT_NEAR(before.logprobs.entries.at(0).logprob, std::log(0.25F), 1e-6F);
+  const SampleOutcome first = bench.sample(0, row);
+  EXPECT_EQ(first.token, 8);
+  EXPECT_NEAR(first.logprobs.entries.at(0).logprob, std::log(1.0F / 3.0F), 1e-6F) << "9 is not first";
+  EXPECT_NEAR(bench.sample(0, row).logprobs.entries.at(0).logprob, std::log(0.25F), 1e-6F);
+}
+
 }  // namespace
 }  // namespace quire

@@ -13,6 +13,7 @@
 #include "base/digest.h"
 #include "media/idefics3.h"
 #include "media/llava.h"
+#include "server/http/picture_host.h"
 #include "server/running_server.h"
 
 namespace quire {
@@ -176,6 +177,44 @@ TEST_F(ServedPictures, ATenantsPicturesAreItsOwn) {
   const auto name = [&](std::size_t i) { return engine.at(i).request.pictures[0].identifier; };
   EXPECT_NE(name(0), name(1));
   EXPECT_EQ(name(0), name(2));
+}
+
+TEST_F(ServedPictures, AreFetchedWhereTheHostIsNamed) {
+  const std::string file = golden_picture("rgb.png");
+  PictureHost host(file), words("no picture");
+  start({.max_pictures = 2, .allowed_media_domains = {"127.0.0.1"}, .media_timeout_ms = 2000});
+  const std::string fetched = picture_part_of(host.at("/cat")), sent = picture_part_of(data_url("rgb.png"));
+  ASSERT_EQ(post("/v1/chat/completions", chat_with(fetched + "," + kText)).status, 200U);
+  ASSERT_EQ(post("/v1/chat/completions", chat_with(sent + "," + kText)).status, 200U);
+  ASSERT_EQ(post("/v1/messages", R"({"model": "bytes", "max_tokens": 3, "messages": [{"role": "user", "content": [
+                {"type": "image", "source": {"type": "url", "url": ")" +
+                                     host.at("/hop/2") + R"("}}, {"type": "text", "text": "What is it?"}]}]})")
+                .status,
+            200U);
+  // Called by its bytes, wherever they come from.
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(engine.at(i).request.prompt, engine.at(0).request.prompt) << i;
+    EXPECT_EQ(engine.at(i).request.pictures[0].identifier, to_hex(Sha256::of(std::as_bytes(std::span(file))))) << i;
+  }
+  const auto refused = [&](const std::string& url) { return problem(chat_with(kText + "," + picture_part_of(url))); };
+  for (const char* part : {"400", "messages[0].content[1]", "is at example.org", "--allowed-media-domains"})
+    expect_in(refused("https://example.org/cat.png"), part);
+  for (const char* part : {"400", "messages[0].content[1]", "answers 404"}) expect_in(refused(host.at("/gone")), part);
+  for (const char* part : {"400", "messages[0].content[1]", "no answer in time"}) expect_in(refused(host.at("/slow")), part);
+  for (const char* part : {"413", "messages[0].content[1]", "--max-media-bytes"}) expect_in(refused(host.at("/huge")), part);
+  for (const char* part : {"400", "messages[0].content[1]", "PNG"}) expect_in(refused(words.at("/cat")), part);
+  const unsigned asked = host.num_asked();
+  expect_in(problem(chat_with(sent + "," + sent + "," + fetched)), "is picture 3");
+  EXPECT_EQ(host.num_asked(), asked) << "what is one too many is not fetched";
+}
+
+TEST_F(ServedPictures, WhoWaitsForAHostKeepsNobodyWaiting) {
+  PictureHost host(golden_picture("rgb.png"));
+  start({.allowed_media_domains = {"127.0.0.1"}, .media_timeout_ms = 600'000});
+  HttpClient waits(port);
+  waits.send_post("/v1/chat/completions", chat_with(picture_part_of(host.at("/slow"))));
+  EXPECT_EQ(post("/v1/chat/completions", chat_with(picture_part_of(data_url("rgb.png")))).status, 200U);
+  EXPECT_EQ(post("/v1/chat/completions", chat_with(picture_part_of(host.at("/cat")))).status, 200U);
 }
 
 class ServedWholePictures : public RunningServer {

@@ -38,6 +38,9 @@ Result<SpeechVocabulary> SpeechVocabulary::find(const ServedModel& model, const 
   if (std::uint64_t{info.vocab_size} <= static_cast<std::uint64_t>(found.first_time) + kLastTime || found.end >= found.first_time)
     return refuse(fmt::format("the vocabulary of {} has no times", model.name()));
   found.previous = model.control_token("<|startofprev|>");
+  // OpenAI's name, and the one that it had before.
+  for (const char* name : {"<|nospeech|>", "<|nocaptions|>"})
+    if (!found.no_speech) found.no_speech = model.control_token(name);
   found.is_multilingual = info.speech.is_multilingual.value_or(info.vocab_size >= kMultilingualSize);
   for (std::string_view rest = kLanguages; found.is_multilingual && !rest.empty();) {
     const std::string code(rest.substr(0, rest.find(' ')));

@@ -21,6 +21,7 @@ struct SpeechVocabulary {
 
   TokenId start = 0, end = 0, transcribe = 0, translate = 0, no_times = 0, first_time = 0;
   std::optional<TokenId> previous;                         // before what was said before
+  std::optional<TokenId> no_speech;                        // as likely as nobody says anything
   bool is_multilingual = false;                            // else it hears English, and is told neither language nor task
   std::vector<std::pair<std::string, TokenId>> languages;  // "en", ...
 

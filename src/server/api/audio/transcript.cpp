@@ -22,20 +22,25 @@ std::string usage_json(const Transcript& transcript) {
   return fmt::format(R"({{"type":"duration","seconds":{}}})", static_cast<std::uint64_t>(std::ceil(transcript.duration_s)));
 }
 
-std::string segment_json(const SpeechSegment& segment, std::size_t id, float temperature) {
+std::string number_or_null(const std::optional<double>& number) {
+  return number ? fmt::format("{:.6f}", *number) : "null";
+}
+
+std::string segment_json(const SpeechSegment& segment, std::size_t id) {
+  const WindowScores& scores = segment.scores;
   // Whisper counts in frames of 10 ms.
   return fmt::format(R"({{"id":{},"seek":{},"start":{:.2f},"end":{:.2f},"text":{},"tokens":[{}],"temperature":{},"avg_logprob":{:.6f},)"
-                     R"("compression_ratio":null,"no_speech_prob":null}})",
+                     R"("compression_ratio":{},"no_speech_prob":{}}})",
                      id, std::llround(segment.window_s * 100.0), segment.start_s, segment.end_s, json_string(segment.text),
-                     fmt::join(segment.tokens, ","), temperature, segment.mean_logprob);
+                     fmt::join(segment.tokens, ","), scores.temperature, scores.mean_logprob, number_or_null(scores.compression_ratio),
+                     number_or_null(scores.no_speech_prob));
 }
 
 std::string verbose_json(const Transcript& transcript) {
   std::string body = fmt::format(R"({{"task":"{}","language":{},"duration":{:.2f},"text":{},"segments":[)",
                                  transcript.is_translation ? "translate" : "transcribe", json_string(transcript.language),
                                  transcript.duration_s, json_string(transcript.text()));
-  for (std::size_t i = 0; i < transcript.segments.size(); ++i)
-    body += (i > 0 ? "," : "") + segment_json(transcript.segments[i], i, transcript.temperature);
+  for (std::size_t i = 0; i < transcript.segments.size(); ++i) body += (i > 0 ? "," : "") + segment_json(transcript.segments[i], i);
   return body + fmt::format(R"(],"usage":{}}})", usage_json(transcript));
 }
 

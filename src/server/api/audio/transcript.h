@@ -8,6 +8,7 @@
 
 #include "quire/ids.h"
 #include "server/api/audio/speech_vocabulary.h"
+#include "server/api/audio/window_scores.h"
 
 namespace quire {
 
@@ -18,14 +19,13 @@ struct SpeechSegment {
   std::string text{};
   std::vector<TokenId> tokens{};  // times included
   double window_s = 0.0;          // where the window begins that it was heard in
-  double mean_logprob = 0.0;      // of that window's tokens
+  WindowScores scores{};          // of that window
 };
 
 struct Transcript {
   bool is_translation = false;
   std::string language;  // a code; empty: not known
   double duration_s = 0.0;
-  float temperature = 0.0F;
   std::vector<SpeechSegment> segments{};
 
   [[nodiscard]] std::string text() const;

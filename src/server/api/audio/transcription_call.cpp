@@ -8,6 +8,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/trim.h"
 #include "server/http/error_response.h"
 #include "server/request/served_model.h"
 #include "sound/log_mel.h"
@@ -27,9 +28,11 @@ TranscriptionCall::TranscriptionCall(Serving& serving, Start start)
   transcript_.is_translation = request.is_translation;
   transcript_.language = request.language;
   transcript_.duration_s = static_cast<double>(request.samples->size()) / kSoundRate;
-  transcript_.temperature = request.sampling.temperature;
   const bool needs_times = request.form != TranscriptForm::json && request.form != TranscriptForm::text;
   has_times_ = needs_times || request.samples->size() > kWindowSamples;
+  is_judged_ = has_times_ || !request.stream;
+  temperatures_ = is_judged_ ? temperatures_from(request.sampling.temperature, request.rules) : std::vector{request.sampling.temperature};
+  if (!request.keeps_previous) said_ = request.previous;
 }
 
 TranscriptionCall::~TranscriptionCall() {
@@ -46,14 +49,22 @@ SharedFeatures TranscriptionCall::hear(const SpeechModel& speech, std::span<cons
 }
 
 Result<void> TranscriptionCall::begin_window(SharedFeatures features) {
-  EngineRequest request{.prompt = prompt_of(start_.request, words(), transcript_.language, has_times_),
-                        .sampling = sampling_of(start_.request, *start_.speech, transcript_.language, has_times_)};
+  const std::vector<TokenId> before = previous();
+  const WindowTask task{.language = transcript_.language,
+                        .has_times = has_times_,
+                        .is_judged = is_judged_,
+                        .previous = before,
+                        .temperature = temperatures_[num_tries_]};
+  EngineRequest request{.prompt = prompt_of(start_.request, words(), task), .sampling = sampling_of(start_.request, *start_.speech, task)};
   num_before_ = request.sampling.timestamps.begins.size();
   request.tags.tenant = start_.tenant;
   request.name = start_.id;
+  ++num_tries_;
+  if (num_tries_ < temperatures_.size()) window_ = features;
   request.encoder_input = std::move(features);
   outputs_.clear();
   logprob_sum_ = 0.0;
+  no_speech_prob_.reset();
   window_ended_ = false;
   counts_.prompt += request.prompt.size();
   const auto id = serving_->engine().submit(std::move(request), *this, 0);
@@ -63,6 +74,10 @@ Result<void> TranscriptionCall::begin_window(SharedFeatures features) {
 }
 
 void TranscriptionCall::take_token(TokenId token, const PositionLogprobs* logprobs) {
+  const auto has_entries = [&](std::size_t count) { return logprobs != nullptr && logprobs->entries.size() >= count; };
+  if (is_judged_ && words().no_speech && has_entries(2) && logprobs->entries.back().token == *words().no_speech)
+    no_speech_prob_ = std::exp(static_cast<double>(logprobs->entries.back().logprob));
+  if (num_before_ == 0 && has_entries(1)) logprob_sum_ += static_cast<double>(logprobs->entries.front().logprob);
   if (token == words().end) return;
   if (num_before_ > 0) {
     --num_before_;
@@ -71,7 +86,6 @@ void TranscriptionCall::take_token(TokenId token, const PositionLogprobs* logpro
     return;
   }
   outputs_.push_back(token);
-  if (logprobs != nullptr && !logprobs->entries.empty()) logprob_sum_ += static_cast<double>(logprobs->entries.front().logprob);
   if (!is_stream() || has_times_) return;
   if (const std::string_view text = detokenizer_.push(token); !text.empty()) {
     events_ += delta_event(text);
@@ -113,17 +127,39 @@ double TranscriptionCall::window_seconds() const {
   return static_cast<double>(std::min(rest, kWindowSamples)) / kSoundRate;
 }
 
-void TranscriptionCall::add_segment(const HeardWindow::Part& part, double window_s, double mean_logprob) {
+std::vector<TokenId> TranscriptionCall::previous() const {
+  // As many as openai-whisper's _get_initial_tokens() takes.
+  const std::size_t most = start_.speech->max_model_len / 2 - 1;
+  std::vector<TokenId> before;
+  if (start_.request.keeps_previous) before = start_.request.previous;
+  const std::size_t rest = std::min(said_.size(), most - std::min(most, before.size()));
+  before.insert(before.end(), said_.end() - static_cast<std::ptrdiff_t>(rest), said_.end());
+  return before;
+}
+
+std::string TranscriptionCall::text_of(std::span<const TokenId> tokens) const {
+  std::vector<TokenId> said;
+  std::ranges::copy_if(tokens, std::back_inserter(said), [&](TokenId token) { return !words().is_time(token); });
+  return serving_->model().tokenizer().decode(said);
+}
+
+WindowScores TranscriptionCall::score() const {
+  return {.temperature = temperatures_[num_tries_ - 1],
+          .mean_logprob = logprob_sum_ / static_cast<double>(outputs_.size() + 1),
+          .compression_ratio = compression_ratio(trim(text_of(outputs_))),
+          .no_speech_prob = no_speech_prob_};
+}
+
+// A segment that takes no time is nothing that was said.
+void TranscriptionCall::add_segment(const HeardWindow::Part& part, double window_s, const WindowScores& scores) {
   SpeechSegment segment{.start_s = window_s + part.start_s,
                         .end_s = window_s + std::max(part.start_s, part.end_s),
-                        .text = {},
+                        .text = text_of(part.tokens),
                         .tokens = {part.tokens.begin(), part.tokens.end()},
                         .window_s = window_s,
-                        .mean_logprob = mean_logprob};
-  std::vector<TokenId> said;
-  std::ranges::copy_if(part.tokens, std::back_inserter(said), [&](TokenId token) { return !words().is_time(token); });
-  segment.text = serving_->model().tokenizer().decode(said);
-  if (segment.text.empty()) return;
+                        .scores = scores};
+  if (trim(segment.text).empty() || !(part.start_s < part.end_s)) return;
+  said_.insert(said_.end(), segment.tokens.begin(), segment.tokens.end());
   if (is_stream() && has_times_) {
     events_ += delta_event(segment.text);
     has_begun_ = true;
@@ -132,16 +168,35 @@ void TranscriptionCall::add_segment(const HeardWindow::Part& part, double window
 }
 
 void TranscriptionCall::end_window() {
+  const WindowScores scores = score();
+  const HearingRules& rules = start_.request.rules;
+  if (num_tries_ < temperatures_.size() && is_doubtful(scores, rules)) {
+    if (auto begun = begin_window(std::exchange(window_, nullptr)); !begun) fail_with(std::move(begun.error()));
+    return;
+  }
+  window_.reset();
+  num_tries_ = 0;
+  if (is_judged_ && is_silence(scores, rules)) return go_on(window_seconds());
+  add_window(scores);
+}
+
+void TranscriptionCall::add_window(const WindowScores& scores) {
   const double window_s = static_cast<double>(window_begin_) / kSoundRate;
-  const double mean_logprob = logprob_sum_ / static_cast<double>(outputs_.size() + 1);
   const double length_s = window_seconds();
   if (!has_times_) {
-    add_segment({0.0, length_s, outputs_}, window_s, mean_logprob);
-    return finish();
+    add_segment({0.0, length_s, outputs_}, window_s, scores);
+    return go_on(length_s);
   }
   const HeardWindow heard = cut_window(outputs_, length_s, words());
-  for (const HeardWindow::Part& part : heard.parts) add_segment(part, window_s, mean_logprob);
-  window_begin_ += static_cast<std::size_t>(std::llround(heard.next_s * kSoundRate));
+  for (const HeardWindow::Part& part : heard.parts) add_segment(part, window_s, scores);
+  // What was drawn rather than heard is no good begin of anything.
+  constexpr float kTooHot = 0.5F;
+  if (!start_.request.goes_on || scores.temperature > kTooHot) said_.clear();
+  go_on(heard.next_s);
+}
+
+void TranscriptionCall::go_on(double seconds) {
+  window_begin_ += static_cast<std::size_t>(std::llround(seconds * kSoundRate));
   if (window_begin_ + kFrameSamples > start_.request.samples->size()) return finish();
   hear_next();
 }

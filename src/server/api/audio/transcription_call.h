@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,8 +63,14 @@ class TranscriptionCall final : public OutputReceiver, public AnswerSource, publ
   [[nodiscard]] Result<void> begin_window(SharedFeatures features);
   void take_token(TokenId token, const PositionLogprobs* logprobs);
   void end_window();
-  void add_segment(const HeardWindow::Part& part, double window_s, double mean_logprob);
+  void go_on(double seconds);
+  [[nodiscard]] WindowScores score() const;
+  [[nodiscard]] std::string text_of(std::span<const TokenId> tokens) const;
+  void add_window(const WindowScores& scores);
+  void add_segment(const HeardWindow::Part& part, double window_s, const WindowScores& scores);
   void hear_next();
+  // What the next window is told of what was said before.
+  [[nodiscard]] std::vector<TokenId> previous() const;
   void fail_with(Error error);
   void finish();
   [[nodiscard]] double window_seconds() const;
@@ -72,14 +79,20 @@ class TranscriptionCall final : public OutputReceiver, public AnswerSource, publ
   Serving* serving_;
   Start start_;
   Transcript transcript_;
-  bool has_times_;                // it is told times, and windows follow each other by them
+  bool has_times_;  // it is told times, and windows follow each other by them
+  bool is_judged_;  // a window may be tried again, or left out: none of it has been told
+  std::vector<float> temperatures_;
+  std::vector<TokenId> said_;     // of earlier windows, and what the client says was before; the last ones
   std::size_t num_before_ = 0;    // outputs to come before the text (TimestampRules::begins)
   std::size_t window_begin_ = 0;  // sample
+  SharedFeatures window_;         // while it may be heard again
+  std::size_t num_tries_ = 0;     // of it
+  std::optional<double> no_speech_prob_;
   std::optional<RequestId> running_;
   bool window_ended_ = false;
   std::vector<TokenId> outputs_;  // of the window under way, behind these
-  double logprob_sum_ = 0.0;
-  Detokenizer detokenizer_;  // of a stream without times
+  double logprob_sum_ = 0.0;      // of them, and of the end
+  Detokenizer detokenizer_;       // of a stream without times
   TokenCounts counts_;
   std::optional<Error> error_;
   bool has_begun_ = false;  // something of the stream may have been sent

@@ -48,8 +48,8 @@ class FormReader {
     if (code != std::errc() || end != text->data() + text->size()) reject(name, fmt::format("'{}' is no such number", shown(*text)), "");
     return value;
   }
-  bool boolean(const std::string& name) {
-    const std::string_view text = one(name).value_or("false");
+  bool boolean(const std::string& name, bool otherwise = false) {
+    const std::string_view text = one(name).value_or(otherwise ? "true" : "false");
     const bool is_true = text == "true" || text == "True" || text == "1";
     if (!is_true && text != "false" && text != "False" && text != "0")
       reject(name, fmt::format("is '{}'", shown(text)), "send true or false");
@@ -119,6 +119,20 @@ void read_sampling(FormReader& reader, const RequestContext& context, SamplingPa
   sampling.seed = reader.number<std::uint64_t>("seed");
 }
 
+// openai-whisper's names.
+void read_rules(FormReader& reader, TranscriptionRequest& request) {
+  HearingRules& rules = request.rules;
+  for (const auto& [name, value] :
+       {std::pair("compression_ratio_threshold", &rules.most_compression), std::pair("logprob_threshold", &rules.least_mean_logprob),
+        std::pair("temperature_increment_on_fallback", &rules.temperature_increment)})
+    *value = reader.number<float>(name).value_or(*value);
+  constexpr float kLeastIncrement = 0.05F;
+  if (rules.temperature_increment != 0.0F && !(rules.temperature_increment >= kLeastIncrement))
+    reader.reject("temperature_increment_on_fallback", "is too small", fmt::format("send 0 or at least {}", kLeastIncrement));
+  request.goes_on = reader.boolean("condition_on_previous_text", true);
+  request.keeps_previous = reader.boolean("carry_initial_prompt");
+}
+
 void read_prompt(FormReader& reader, const SpeechModel& speech, const ServedModel& model, TranscriptionRequest& request) {
   const std::string_view text = reader.one("prompt").value_or("");
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return;
@@ -158,6 +172,7 @@ Result<TranscriptionRequest> read_transcription(std::string_view content_type, s
   read_form_of_answer(reader, request);
   read_language(reader, speech.words, request);
   read_sampling(reader, context, request.sampling);
+  read_rules(reader, request);
   read_prompt(reader, speech, context.model, request);
   request.ignored_fields = reader.rest();
   if (!request.ignored_fields.empty() && context.options.strict_fields)
@@ -167,45 +182,61 @@ Result<TranscriptionRequest> read_transcription(std::string_view content_type, s
   return request;
 }
 
-std::vector<TokenId> prompt_of(const TranscriptionRequest& request, const SpeechVocabulary& words, std::string_view language,
-                               bool has_times) {
+namespace {
+
+// The likeliest language is found out.
+bool begins_as_outputs(const SpeechVocabulary& words, const WindowTask& task) {
+  return words.is_multilingual && !words.language(task.language);
+}
+
+// What stands between the begin and the text: of each place, what it may be.
+std::vector<std::vector<TokenId>> begins_of(const TranscriptionRequest& request, const SpeechVocabulary& words, const WindowTask& task) {
+  std::vector<std::vector<TokenId>> begins;
+  if (words.is_multilingual) {
+    std::vector<TokenId> spoken;
+    if (const auto known = words.language(task.language))
+      spoken = {*known};
+    else
+      for (const auto& [code, token] : words.languages) spoken.push_back(token);
+    begins = {std::move(spoken), {request.is_translation ? words.translate : words.transcribe}};
+  }
+  if (!task.has_times) begins.push_back({words.no_times});
+  return begins;
+}
+
+}  // namespace
+
+std::vector<TokenId> prompt_of(const TranscriptionRequest& request, const SpeechVocabulary& words, const WindowTask& task) {
   std::vector<TokenId> prompt;
-  if (words.previous && !request.previous.empty()) {
+  if (words.previous && !task.previous.empty()) {
     prompt.push_back(*words.previous);
-    prompt.insert(prompt.end(), request.previous.begin(), request.previous.end());
+    prompt.insert(prompt.end(), task.previous.begin(), task.previous.end());
   }
   prompt.push_back(words.start);
-  if (words.is_multilingual) {
-    const auto spoken = words.language(language);
-    if (!spoken) return prompt;
-    prompt.push_back(*spoken);
-    prompt.push_back(request.is_translation ? words.translate : words.transcribe);
-  }
-  if (!has_times) prompt.push_back(words.no_times);
+  if (!begins_as_outputs(words, task))
+    for (const std::vector<TokenId>& only : begins_of(request, words, task)) prompt.push_back(only.front());
   return prompt;
 }
 
-SamplingParams sampling_of(const TranscriptionRequest& request, const SpeechModel& speech, std::string_view language, bool has_times) {
+SamplingParams sampling_of(const TranscriptionRequest& request, const SpeechModel& speech, const WindowTask& task) {
   const SpeechVocabulary& words = speech.words;
   SamplingParams sampling = request.sampling;
+  sampling.temperature = task.temperature;
+  // A further try gives the same each time.
+  if (task.temperature != request.sampling.temperature && !sampling.seed) sampling.seed = 0;
   sampling.max_tokens = speech.max_model_len / 2;
   sampling.stop_token_ids = {words.end};
   sampling.logprobs = 0;
   sampling.timestamps = {.first_time = words.first_time,
                          .end = words.end,
                          .max_first = speech.speech.max_first_time,
-                         .has_times = has_times,
+                         .has_times = task.has_times,
                          .not_first = speech.speech.not_first,
                          .begins = {}};
   for (const TokenId token : speech.speech.suppressed) sampling.bad_words.push_back({token});
   // As openai-whisper does beside the list: what tells it what to do is nothing that it says.
   for (const TokenId token : {words.start, words.transcribe, words.translate, words.no_times}) sampling.bad_words.push_back({token});
-  if (!words.is_multilingual || !language.empty()) return sampling;
-  std::vector<TokenId> spoken;
-  spoken.reserve(words.languages.size());
-  for (const auto& [code, token] : words.languages) spoken.push_back(token);
-  sampling.timestamps.begins = {std::move(spoken), {request.is_translation ? words.translate : words.transcribe}};
-  if (!has_times) sampling.timestamps.begins.push_back({words.no_times});
+  if (begins_as_outputs(words, task)) sampling.timestamps.begins = begins_of(request, words, task);
   sampling.max_tokens += static_cast<std::uint32_t>(sampling.timestamps.begins.size());
   return sampling;
 }

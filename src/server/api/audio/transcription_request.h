@@ -1,6 +1,7 @@
 #pragma once
 // A form of /v1/audio/transcriptions or /v1/audio/translations, read and checked.
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "quire/sampling.h"
 #include "server/api/audio/speech_vocabulary.h"
 #include "server/api/audio/transcript.h"
+#include "server/api/audio/window_scores.h"
 #include "server/request/request_context.h"
 #include "sound/log_mel.h"
 
@@ -19,7 +21,10 @@ struct TranscriptionRequest {
   bool stream = false;
   std::string language;           // a code; empty: to be found out
   std::vector<TokenId> previous;  // what was said before, as the client says
+  bool keeps_previous = false;    // each window is told these first, and not the first one alone (carry_initial_prompt)
+  bool goes_on = true;            // a window is told what was heard before it (condition_on_previous_text)
   SamplingParams sampling;
+  HearingRules rules;
   std::string ignored_fields;  // joined by commas
   std::shared_ptr<const std::vector<float>> samples;
 };
@@ -36,11 +41,18 @@ struct SpeechModel {
 Result<TranscriptionRequest> read_transcription(std::string_view content_type, std::string_view body, bool is_translation,
                                                 const SpeechModel& speech, const RequestContext& context, std::string_view& file);
 
-// What Whisper is told before it writes, and how it may. Without a language it is told no more than that a text begins: the language and
-// what follows it are then the first outputs (TimestampRules::begins).
-[[nodiscard]] std::vector<TokenId> prompt_of(const TranscriptionRequest& request, const SpeechVocabulary& words, std::string_view language,
-                                             bool has_times);
-[[nodiscard]] SamplingParams sampling_of(const TranscriptionRequest& request, const SpeechModel& speech, std::string_view language,
-                                         bool has_times);
+// How a window is heard.
+struct WindowTask {
+  std::string_view language;  // empty: to be found out
+  bool has_times = false;
+  bool is_judged = false;  // how likely it is that nobody speaks is asked, too
+  std::span<const TokenId> previous{};
+  float temperature = 0.0F;
+};
+
+// What Whisper is told before it writes, and how it may. Without a language, and to be judged, it is told no more than that a text begins:
+// the language and what follows it are then the first outputs (TimestampRules::begins).
+[[nodiscard]] std::vector<TokenId> prompt_of(const TranscriptionRequest& request, const SpeechVocabulary& words, const WindowTask& task);
+[[nodiscard]] SamplingParams sampling_of(const TranscriptionRequest& request, const SpeechModel& speech, const WindowTask& task);
 
 }  // namespace quire

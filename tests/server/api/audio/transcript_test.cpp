@@ -23,9 +23,14 @@ Transcript two_segments() {
       .is_translation = false,
       .language = "en",
       .duration_s = 3725.25,
-      .temperature = 0.0F,
-      .segments = {{.start_s = 0.0, .end_s = 1.5, .text = " One --> \"two\".", .tokens = {1, 2}, .window_s = 0.0, .mean_logprob = -0.25},
-                   {.start_s = 3723.04, .end_s = 3725.25, .text = " Three.", .tokens = {3}, .window_s = 3700.5, .mean_logprob = -0.5}}};
+      .segments = {
+          {.start_s = 0.0, .end_s = 1.5, .text = " One --> \"two\".", .tokens = {1, 2}, .window_s = 0.0, .scores = {.mean_logprob = -0.25}},
+          {.start_s = 3723.04,
+           .end_s = 3725.25,
+           .text = " Three.",
+           .tokens = {3},
+           .window_s = 3700.5,
+           .scores = {.temperature = 0.4F, .mean_logprob = -0.5, .compression_ratio = 1.25, .no_speech_prob = 0.125}}}};
 }
 
 TEST(TranscriptTest, IsWrittenInEveryForm) {
@@ -49,6 +54,10 @@ TEST(TranscriptTest, IsWrittenInEveryForm) {
   EXPECT_EQ(last.at("text"), " Three.");
   EXPECT_EQ(last.at("tokens").at(0), 3);
   EXPECT_EQ(last.at("avg_logprob"), -0.5);
+  EXPECT_EQ(last.at("temperature"), 0.4);
+  EXPECT_EQ(last.at("compression_ratio"), 1.25);
+  EXPECT_EQ(last.at("no_speech_prob"), 0.125);
+  EXPECT_TRUE(verbose.at("segments").at(0).at("no_speech_prob").is_null());
 }
 
 struct CutCase {

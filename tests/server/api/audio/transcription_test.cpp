@@ -1,9 +1,11 @@
 // Transcriptions over real sockets, with an engine that says what the test has it say.
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "server/api/audio/speech_model.h"
+#include "server/api/audio/window_scores.h"
 #include "server/running_server.h"
 #include "sound/sound_reader.h"
 #include "sound/wave_file.h"
@@ -34,6 +36,15 @@ class TranscriptionTest : public RunningServer {
   }
   ClientResponse transcribe(double seconds, const std::string& more = {}, const std::string& path = "/v1/audio/transcriptions") {
     return send_form(field("file", recording(seconds)) + field("model", "ears") + more, path);
+  }
+  // Each window is one segment of 30 s.
+  void hear_segments() {
+    engine.speak_with([](const EngineRequest&) {
+      std::vector<TokenId> tokens = {time_token(0)};
+      say(tokens, " One.");
+      tokens.push_back(time_token(1500));
+      return tokens;
+    });
   }
   void hear(std::string text) {
     engine.speak_with([text = std::move(text)](const EngineRequest& request) {
@@ -108,6 +119,73 @@ TEST_F(TranscriptionTest, ALongRecordingIsHeardWindowByWindow) {
   EXPECT_EQ(answer.at("segments").at(1).at("seek"), 2000);
   EXPECT_EQ(engine.num_submitted(), 2U);
   EXPECT_TRUE(engine.at(0).request.sampling.timestamps.has_times);
+}
+
+// What speaks a stutter below so high a temperature.
+void stutter_below(FakeEngine& engine, float temperature) {
+  engine.speak_with([temperature](const EngineRequest& request) {
+    std::vector<TokenId> tokens;
+    if (request.sampling.timestamps.has_times) tokens.push_back(time_token(0));
+    for (int i = 0; i < (request.sampling.temperature < temperature ? 40 : 1); ++i) say(tokens, " Ja.");
+    if (request.sampling.timestamps.has_times) tokens.push_back(time_token(100));
+    tokens.push_back(kSpeechEnd);
+    return tokens;
+  });
+}
+
+TEST_F(TranscriptionTest, ATextThatRepeatsItselfIsTriedAgainHotter) {
+  if (!compression_ratio("a")) GTEST_SKIP() << "this build has no zlib";
+  stutter_below(engine, 0.35F);
+  start();
+  const std::string english = field("language", "en");
+  const auto answer = transcribe(2.0, english + field("response_format", "verbose_json")).json();
+  EXPECT_EQ(answer.at("text"), "Ja.");
+  EXPECT_EQ(answer.at("segments").at(0).at("temperature"), 0.4);
+  EXPECT_LT(answer.at("segments").at(0).at("compression_ratio").as_double(), 1.0);
+  ASSERT_EQ(engine.num_submitted(), 3U);
+  EXPECT_FALSE(engine.at(0).request.sampling.seed.has_value());
+  for (std::size_t i = 1; i < 3; ++i) {
+    EXPECT_FLOAT_EQ(engine.at(i).request.sampling.temperature, 0.2F * static_cast<float>(i));
+    EXPECT_EQ(engine.at(i).request.sampling.seed, 0U) << "the same each time";
+    EXPECT_EQ(engine.at(i).request.encoder_input, engine.at(0).request.encoder_input);
+  }
+  // A text without times, too, unless it has been told already; and not where a client says so.
+  EXPECT_EQ(transcribe(2.0, english).json().at("text"), "Ja.");
+  EXPECT_EQ(engine.num_submitted(), 6U);
+  for (const std::string& once : {field("stream", "true"), field("temperature", "0.1"), field("temperature_increment_on_fallback", "0"),
+                                  field("compression_ratio_threshold", "100")}) {
+    const std::size_t before = engine.num_submitted();
+    EXPECT_EQ(transcribe(2.0, english + once).status, 200U);
+    EXPECT_EQ(engine.num_submitted(), before + 1) << once;
+  }
+}
+
+// And what was drawn at a high temperature is not told to the next.
+TEST_F(TranscriptionTest, AWindowIsToldWhatWasSaidBeforeIt) {
+  hear_segments();
+  start();
+  const auto prompts = [&](const std::string& more) {
+    const std::size_t first = engine.num_submitted();
+    EXPECT_EQ(transcribe(40.0, field("language", "en") + field("prompt", "ab") + more).status, 200U);
+    std::vector<std::vector<TokenId>> all;
+    for (std::size_t i = first; i < engine.num_submitted(); ++i) {
+      std::vector<TokenId> prompt = engine.at(i).request.prompt;
+      const auto begin = std::ranges::find(prompt, kSpeechStart);
+      all.emplace_back(prompt.begin(), begin);
+    }
+    return all;
+  };
+  using Prompts = std::vector<std::vector<TokenId>>;
+  const std::vector<TokenId> given = {kSpeechPrevious, ' ', 'a', 'b'};
+  std::vector<TokenId> both = given;
+  both.push_back(time_token(0));
+  say(both, " One.");
+  both.push_back(time_token(1500));
+  EXPECT_EQ(prompts(""), (Prompts{given, both}));
+  EXPECT_EQ(prompts(field("condition_on_previous_text", "false")), (Prompts{given, {}}));
+  EXPECT_EQ(prompts(field("carry_initial_prompt", "true")), (Prompts{given, both}));
+  EXPECT_EQ(prompts(field("carry_initial_prompt", "true") + field("condition_on_previous_text", "false")), (Prompts{given, given}));
+  EXPECT_EQ(prompts(field("temperature", "0.6")), (Prompts{given, {}}));
 }
 
 TEST_F(TranscriptionTest, AStreamTellsTheTextAsItComes) {

@@ -1,0 +1,34 @@
+#include "server/api/audio/window_scores.h"
+
+#include <algorithm>
+
+namespace quire {
+namespace {
+
+bool is_likely_silent(const WindowScores& scores, const HearingRules& rules) {
+  return scores.no_speech_prob && *scores.no_speech_prob > static_cast<double>(rules.most_no_speech);
+}
+
+}  // namespace
+
+bool is_doubtful(const WindowScores& scores, const HearingRules& rules) {
+  const bool repeats = scores.compression_ratio && *scores.compression_ratio > static_cast<double>(rules.most_compression);
+  const bool is_unlikely = scores.mean_logprob < static_cast<double>(rules.least_mean_logprob);
+  if (is_likely_silent(scores, rules) && is_unlikely) return false;
+  return repeats || is_unlikely;
+}
+
+bool is_silence(const WindowScores& scores, const HearingRules& rules) {
+  return is_likely_silent(scores, rules) && !(scores.mean_logprob > static_cast<double>(rules.least_mean_logprob));
+}
+
+std::vector<float> temperatures_from(float first, const HearingRules& rules) {
+  constexpr float kHottest = 1.0F, kSlack = 1e-4F;
+  std::vector<float> all = {first};
+  if (first > 0.0F || !(rules.temperature_increment > 0.0F)) return all;
+  for (int i = 1; static_cast<float>(i) * rules.temperature_increment <= kHottest + kSlack; ++i)
+    all.push_back(std::min(static_cast<float>(i) * rules.temperature_increment, kHottest));
+  return all;
+}
+
+}  // namespace quire
