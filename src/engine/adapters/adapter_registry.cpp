@@ -119,12 +119,16 @@ SharedLease AdapterRegistry::lease_of(const std::string& name, const Named& name
 // Leases are copied without the mutex, but the first of a set is made with it: one that is not shared stays so.
 Result<void> AdapterRegistry::make_room(Dropped& dropped) {
   forget_gone();
-  while (order_.size() + num_left() + loading_.size() >= max_resident_) {
-    const auto unused = std::ranges::find_if(order_, [this](const std::string& digest) { return sets_.at(digest).kept.use_count() == 1; });
-    if (unused == order_.end()) {
-      return fail(ErrorCode::overloaded, "max_cpu_loras", fmt::format("all {} adapters that may be in memory are in use", max_resident_),
-                  "try again later, or serve with a larger --max-cpu-loras");
-    }
+  const auto is_unused = [this](const std::string& digest) { return sets_.at(digest).kept.use_count() == 1; };
+  const std::size_t num_taken = order_.size() + num_left() + loading_.size();
+  const std::size_t num_wanted = num_taken < max_resident_ ? 0 : num_taken - max_resident_ + 1;
+  // All or none: who is not loaded takes the place of nobody.
+  if (std::cmp_less(std::ranges::count_if(order_, is_unused), num_wanted)) {
+    return fail(ErrorCode::overloaded, "max_cpu_loras", fmt::format("all {} adapters that may be in memory are in use", max_resident_),
+                "try again later, or serve with a larger --max-cpu-loras");
+  }
+  for (std::size_t i = 0; i < num_wanted; ++i) {
+    const auto unused = std::ranges::find_if(order_, is_unused);
     dropped.push_back(std::move(sets_.at(*unused).kept));
     order_.erase(unused);
     ++num_evictions_;
@@ -134,7 +138,9 @@ Result<void> AdapterRegistry::make_room(Dropped& dropped) {
 
 Result<void> AdapterRegistry::read(Lock& lock, const std::string& name, const std::string& path, Dropped& dropped) {
   if (Result<void> room = make_room(dropped); !room) return room;
-  const auto loading = loading_.emplace(name, std::make_shared<Loading>()).first->second;
+  const auto [place, is_alone] = loading_.emplace(name, std::make_shared<Loading>());
+  QUIRE_CHECK(is_alone, "one reads a name at a time");
+  const std::shared_ptr<Loading> loading = place->second;
   lock.unlock();
   dropped.clear();  // before there is more
   const auto begin = std::chrono::steady_clock::now();
@@ -203,6 +209,8 @@ void AdapterRegistry::put(const std::string& name, const std::string& path, std:
 void AdapterRegistry::leave(const std::string& digest, Dropped& dropped) {
   Set& set = sets_.at(digest);
   if (--set.num_names > 0) return;
+  // One that was evicted may still be there for a moment, in the place of what is loaded instead.
+  set.takes_place = set.kept != nullptr;
   if (set.kept != nullptr) {
     dropped.push_back(std::move(set.kept));
     order_.erase(set.place);
@@ -224,16 +232,19 @@ void AdapterRegistry::forget_gone() {
 std::uint32_t AdapterRegistry::num_left() const {
   return static_cast<std::uint32_t>(std::ranges::count_if(left_, [this](const std::string& digest) {
     const auto found = sets_.find(digest);
-    return found != sets_.end() && found->second.num_names == 0 && !found->second.leased.expired();
+    return found != sets_.end() && found->second.num_names == 0 && found->second.takes_place && !found->second.leased.expired();
   }));
 }
 
 std::optional<Error> AdapterRegistry::wait(Lock& lock, const std::string& name) {
-  const auto found = loading_.find(name);
-  if (found == loading_.end()) return std::nullopt;
-  const std::shared_ptr<Loading> loading = found->second;
-  loaded_.wait(lock, [&] { return loading->is_over; });
-  return loading->error;
+  std::optional<Error> error;
+  // Once more, where another one who waited has begun to read it again.
+  for (auto found = loading_.find(name); found != loading_.end(); found = loading_.find(name)) {
+    const std::shared_ptr<Loading> loading = found->second;
+    loaded_.wait(lock, [&] { return loading->is_over; });
+    error = loading->error;
+  }
+  return error;
 }
 
 AdapterInfo AdapterRegistry::describe(const std::string& name, const Named& named) const {

@@ -66,6 +66,7 @@ class AdapterRegistry {
     std::shared_ptr<const ResidentAdapter> kept;  // null: left, or gone
     std::weak_ptr<const ResidentAdapter> leased;  // while it is not gone
     std::list<std::string>::iterator place;       // in order_, where it is kept
+    bool takes_place = false;                     // without names: who has a lease of it keeps it in memory
   };
   struct Named {
     std::string path, digest;
