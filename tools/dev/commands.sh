@@ -82,7 +82,8 @@ build_and_start() {
     PROGRESS=off
     need_model &
     fetching=$!
-    trap 'pkill -P "$fetching" || true; kill "$fetching" 2>/dev/null || true' EXIT
+    # shellcheck disable=SC2064  # its number now: the name is gone when the shell ends
+    trap "pkill -P $fetching || true; kill $fetching 2>/dev/null || true" EXIT
   fi
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=OFF)
   [ -f build/release/build.ninja ] && CMAKE_FLAGS=()

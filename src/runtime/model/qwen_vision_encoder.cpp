@@ -12,8 +12,6 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kUnitRows = 32;                         // patches that go through products together
-constexpr std::uint32_t kHeadRows = 16;                         // whose scores a thread has at once
 constexpr std::uint32_t kUnitScores = 1U << 19U;                // of a unit of attention
 constexpr std::uint64_t kKeptBytes = std::uint64_t{64} << 20U;  // of buffers, between two pictures
 
@@ -80,9 +78,10 @@ QwenVisionEncoder::QwenVisionEncoder(const VisionConfig& config, const PictureIn
       scores_(pool.num_threads()) {
   for (std::size_t i = 0; i < frequencies_.size(); ++i)
     frequencies_[i] = static_cast<float>(std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(frequencies_.size())));
-  input_.resize(std::size_t{kUnitRows} * std::max({config.patch_values(), config.hidden_size, config.shuffled_size(), config.output_size}));
-  inner_.resize(std::size_t{kUnitRows} * std::max({config.intermediate_size, config.hidden_size, config.shuffled_size()}));
-  gate_.resize(config.is_gated ? std::size_t{kUnitRows} * config.intermediate_size : 0);
+  input_.resize(std::size_t{kVisionUnitRows} *
+                std::max({config.patch_values(), config.hidden_size, config.shuffled_size(), config.output_size}));
+  inner_.resize(std::size_t{kVisionUnitRows} * std::max({config.intermediate_size, config.hidden_size, config.shuffled_size()}));
+  gate_.resize(config.is_gated ? std::size_t{kVisionUnitRows} * config.intermediate_size : 0);
   reserve_ones(std::max(config.intermediate_size, config.shuffled_size()));
 }
 
@@ -90,7 +89,7 @@ std::uint64_t QwenVisionEncoder::workspace_bytes() const {
   const VisionConfig& c = config();
   const std::uint64_t patches = max_patches_;
   const std::uint64_t run = patches * (4 * c.hidden_size + 2 * c.head_dim()) + patches / (c.shuffle * c.shuffle) * c.output_size;
-  const std::uint64_t scores = patches * (kHeadRows + 1) * scores_.size();
+  const std::uint64_t scores = patches * (kVisionHeadRows + 1) * scores_.size();
   return (run + scores + patches + input_.size() + inner_.size() + gate_.size()) * sizeof(float);
 }
 
@@ -132,7 +131,7 @@ bool QwenVisionEncoder::sees_all(const Work& work) const {
 namespace {
 
 std::uint32_t rows_of_unit(std::uint32_t num_patches, std::uint32_t num_threads) {
-  return kHeadRows * std::max(num_threads, kUnitScores / (kHeadRows * num_patches));
+  return kVisionHeadRows * std::max(num_threads, kUnitScores / (kVisionHeadRows * num_patches));
 }
 
 std::uint32_t windows_of_unit(const VisionConfig& c) {
@@ -147,13 +146,13 @@ std::uint32_t QwenVisionEncoder::num_units(const Work& work) const {
   if (work.stage == Stage::attend && sees_all(work))
     return c.num_heads * parts_of(work.num_patches, rows_of_unit(work.num_patches, pool().num_threads()));
   if (work.stage == Stage::attend) return parts_of(static_cast<std::uint32_t>(work.windows.size()) - 1, windows_of_unit(c));
-  return parts_of(work.stage == Stage::connect ? static_cast<std::uint32_t>(work.embeds.size()) : work.num_patches, kUnitRows);
+  return parts_of(work.stage == Stage::connect ? static_cast<std::uint32_t>(work.embeds.size()) : work.num_patches, kVisionUnitRows);
 }
 
 void QwenVisionEncoder::compute(Work& work, std::span<float> embeds) {
-  const std::uint32_t first = work.unit * kUnitRows;
+  const std::uint32_t first = work.unit * kVisionUnitRows;
   const std::uint32_t rows = work.stage == Stage::connect ? static_cast<std::uint32_t>(work.embeds.size()) : work.num_patches;
-  const std::uint32_t count = std::min(kUnitRows, rows - std::min(rows, first));
+  const std::uint32_t count = std::min(kVisionUnitRows, rows - std::min(rows, first));
   switch (work.stage) {
     case Stage::patches:
       return take_patches(work, first, count);
@@ -251,12 +250,12 @@ void QwenVisionEncoder::attend(Work& work, const PackedMatrix& keys, const Packe
   const std::uint32_t dim = config().head_dim(), seen = keys.rows;
   const std::size_t stride = std::size_t{3} * config().hidden_size;
   std::vector<float>& own = scores_[thread];
-  if (own.size() < std::size_t{kHeadRows + 1} * seen) own.resize(std::size_t{kHeadRows + 1} * seen);
+  if (own.size() < std::size_t{kVisionHeadRows + 1} * seen) own.resize(std::size_t{kVisionHeadRows + 1} * seen);
   float* const scores = own.data();
   float* const rows = work.qkv.data() + first * stride + std::size_t{head} * dim;
   kernels().matmul(keys, floats_of(rows, stride, count, dim), scores, seen, 0, keys.num_panels());
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
-  for (std::size_t i = 0; i < count; ++i) softmax(scores + i * seen, seen, scale, scores + std::size_t{kHeadRows} * seen);
+  for (std::size_t i = 0; i < count; ++i) softmax(scores + i * seen, seen, scale, scores + std::size_t{kVisionHeadRows} * seen);
   kernels().matmul(values, floats_of(scores, seen, count, seen), rows, stride, 0, values.num_panels());
 }
 
@@ -269,9 +268,9 @@ void QwenVisionEncoder::attend_all(Work& work, std::uint32_t unit) {
     work.head =
         pack_head(q + c.hidden_size, q + std::size_t{2} * c.hidden_size, std::size_t{3} * c.hidden_size, work.num_patches, c.head_dim());
   }
-  pool().parallel_for(parts_of(end - first, kHeadRows), 1, [&](std::uint32_t begin, std::uint32_t stop, std::uint32_t thread) {
-    for (std::uint32_t at = first + begin * kHeadRows; at < std::min(end, first + stop * kHeadRows); at += kHeadRows)
-      attend(work, work.head.keys, work.head.values, head, at, std::min(kHeadRows, end - at), thread);
+  pool().parallel_for(parts_of(end - first, kVisionHeadRows), 1, [&](std::uint32_t begin, std::uint32_t stop, std::uint32_t thread) {
+    for (std::uint32_t at = first + begin * kVisionHeadRows; at < std::min(end, first + stop * kVisionHeadRows); at += kVisionHeadRows)
+      attend(work, work.head.keys, work.head.values, head, at, std::min(kVisionHeadRows, end - at), thread);
   });
 }
 
@@ -286,8 +285,8 @@ void QwenVisionEncoder::attend_windows(Work& work, std::uint32_t unit) {
       const std::uint32_t from = work.windows[window], end = work.windows[window + 1];
       const float* const k = work.qkv.data() + from * stride + c.hidden_size + std::size_t{head} * c.head_dim();
       const HeadMatrices packed = pack_head(k, k + c.hidden_size, stride, end - from, c.head_dim());
-      for (std::uint32_t at = from; at < end; at += kHeadRows)
-        attend(work, packed.keys, packed.values, head, at, std::min(kHeadRows, end - at), thread);
+      for (std::uint32_t at = from; at < end; at += kVisionHeadRows)
+        attend(work, packed.keys, packed.values, head, at, std::min(kVisionHeadRows, end - at), thread);
     }
   });
 }

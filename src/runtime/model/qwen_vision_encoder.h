@@ -52,8 +52,8 @@ class QwenVisionEncoder final : public VisionEncoder {
   QwenVisionWeights weights_;
   std::uint32_t max_patches_;
   std::vector<float> frequencies_;           // [head_dim / 4], of rows and of columns
-  std::vector<float> input_, inner_, gate_;  // [kUnitRows] of what goes into a product, into the second of two, and its gates
-  std::vector<std::vector<float>> scores_;   // [thread][kHeadRows + 1][patch]
+  std::vector<float> input_, inner_, gate_;  // [kVisionUnitRows] of what goes into a product, into the second of two, and its gates
+  std::vector<std::vector<float>> scores_;   // [thread][kVisionHeadRows + 1][patch]
 };
 
 }  // namespace quire

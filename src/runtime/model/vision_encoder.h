@@ -18,6 +18,9 @@
 
 namespace quire {
 
+inline constexpr std::uint32_t kVisionUnitRows = 32;  // patches that go through products together
+inline constexpr std::uint32_t kVisionHeadRows = 16;  // whose scores a thread has at once
+
 struct VisionTile {
   std::span<const std::uint8_t> rgb;  // [row][column][colour]
   std::uint32_t width = 0, height = 0;

@@ -11,12 +11,10 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kUnitRows = 32;  // patches that go through products together
 constexpr std::uint32_t kHeadParts = 2;  // in which the queries of a head take turns
-constexpr std::uint32_t kHeadRows = 16;  // whose scores a thread has at once
 
 std::uint32_t units_of(std::uint32_t rows) {
-  return (rows + kUnitRows - 1) / kUnitRows;
+  return (rows + kVisionUnitRows - 1) / kVisionUnitRows;
 }
 
 Activations floats(const float* x, std::size_t stride, std::uint32_t rows, std::uint32_t columns) {
@@ -29,10 +27,10 @@ VitEncoder::VitEncoder(const VisionConfig& config, const PictureInfo& info, Visi
     : VisionEncoder(config, info, kernels, pool), weights_(std::move(weights)) {
   const std::size_t widest = std::max({config.patch_values(), config.hidden_size, config.shuffled_size()});
   const std::uint32_t innermost = std::max({config.intermediate_size, config.hidden_size, config.projector ? config.output_size : 0});
-  input_.resize(kUnitRows * widest);
-  inner_.resize(std::size_t{kUnitRows} * innermost);
+  input_.resize(kVisionUnitRows * widest);
+  inner_.resize(std::size_t{kVisionUnitRows} * innermost);
   reserve_ones(std::max(innermost, config.num_rows()));
-  scores_.resize(std::size_t{pool.num_threads()} * (kHeadRows + 2) * config.num_rows());
+  scores_.resize(std::size_t{pool.num_threads()} * (kVisionHeadRows + 2) * config.num_rows());
 }
 
 std::uint64_t VitEncoder::workspace_bytes() const {
@@ -60,9 +58,9 @@ std::uint32_t VitEncoder::num_units(Stage stage) const {
 
 bool VitEncoder::step(VisionWork& work, std::span<float> embeds) {
   auto& own = static_cast<Work&>(work);
-  const std::uint32_t first = own.unit * kUnitRows;
+  const std::uint32_t first = own.unit * kVisionUnitRows;
   const std::uint32_t rows = own.stage == Stage::connect ? config().num_embeds() : config().num_rows();
-  const std::uint32_t count = std::min(kUnitRows, rows - std::min(rows, first));
+  const std::uint32_t count = std::min(kVisionUnitRows, rows - std::min(rows, first));
   switch (own.stage) {
     case Stage::patches:
       take_patches(own, first, count);
@@ -150,15 +148,16 @@ void VitEncoder::attend(Work& work, std::uint32_t head, std::uint32_t part) {
   const std::uint32_t patches = config().num_rows(), dim = config().head_dim();
   const std::size_t width = config().hidden_size, from = std::size_t{head} * dim;
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
-  const std::uint32_t num_blocks = (patches + kHeadRows - 1) / kHeadRows;
+  const std::uint32_t num_blocks = (patches + kVisionHeadRows - 1) / kVisionHeadRows;
   const std::uint32_t first_block = num_blocks * part / kHeadParts, end_block = num_blocks * (part + 1) / kHeadParts;
   pool().parallel_for(end_block - first_block, 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
-    float* const scores = scores_.data() + std::size_t{thread} * (kHeadRows + 2) * patches;
+    float* const scores = scores_.data() + std::size_t{thread} * (kVisionHeadRows + 2) * patches;
     for (std::uint32_t block = first_block + begin; block < first_block + end; ++block) {
-      const std::uint32_t first = block * kHeadRows, count = std::min(kHeadRows, patches - first);
+      const std::uint32_t first = block * kVisionHeadRows, count = std::min(kVisionHeadRows, patches - first);
       const std::size_t at = first * width + from;
       kernels().matmul(work.keys, floats(work.q.data() + at, width, count, dim), scores, patches, 0, work.keys.num_panels());
-      for (std::size_t i = 0; i < count; ++i) softmax(scores + i * patches, patches, scale, scores + std::size_t{kHeadRows} * patches);
+      for (std::size_t i = 0; i < count; ++i)
+        softmax(scores + i * patches, patches, scale, scores + std::size_t{kVisionHeadRows} * patches);
       kernels().matmul(work.values, floats(scores, patches, count, patches), work.attended.data() + at, width, 0, work.values.num_panels());
     }
   });

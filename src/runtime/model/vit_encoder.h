@@ -41,8 +41,8 @@ class VitEncoder final : public VisionEncoder {
   void connect(const Work& work, std::uint32_t first, std::uint32_t count, float* embeds);
 
   VisionWeights weights_;
-  std::vector<float> input_, inner_;  // [kUnitRows] of what goes into a product, and into the second of two
-  std::vector<float> scores_;         // [thread][kHeadRows + 2][patch]
+  std::vector<float> input_, inner_;  // [kVisionUnitRows] of what goes into a product, and into the second of two
+  std::vector<float> scores_;         // [thread][kVisionHeadRows + 2][patch]
 };
 
 }  // namespace quire

@@ -30,7 +30,6 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 namespace urls = boost::urls;
 using asio::ip::tcp;
-using boost::system::error_code;
 
 struct MediaPlace {
   urls::url url;
@@ -81,8 +80,8 @@ http::request<http::empty_body> request_for(const MediaExchange& exchange) {
 }
 
 template <class Stream>
-asio::awaitable<error_code> ask(Stream& stream, MediaExchange& exchange) {
-  error_code code;
+asio::awaitable<boost::system::error_code> ask(Stream& stream, MediaExchange& exchange) {
+  boost::system::error_code code;
   const auto request = request_for(exchange);
   co_await http::async_write(stream, request, asio::redirect_error(asio::use_awaitable, code));
   if (code) co_return code;
@@ -104,13 +103,13 @@ asio::awaitable<error_code> ask(Stream& stream, MediaExchange& exchange) {
 }
 
 // Verified by name, as browsers do.
-asio::awaitable<error_code> ask_secretly(beast::tcp_stream plain, asio::ssl::context& context, MediaExchange& exchange) {
+asio::awaitable<boost::system::error_code> ask_secretly(beast::tcp_stream plain, asio::ssl::context& context, MediaExchange& exchange) {
   beast::ssl_stream<beast::tcp_stream> stream(std::move(plain), context);
   std::string name = exchange.at.host.name;
   // SSL_set_tlsext_host_name is a macro with an old-style cast.
   if (!exchange.at.host.address) SSL_ctrl(stream.native_handle(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.data());
   stream.set_verify_callback(asio::ssl::host_name_verification(name));
-  error_code code;
+  boost::system::error_code code;
   co_await stream.async_handshake(asio::ssl::stream_base::client, asio::redirect_error(asio::use_awaitable, code));
   if (!code) code = co_await ask(stream, exchange);
   co_return code;
@@ -118,7 +117,7 @@ asio::awaitable<error_code> ask_secretly(beast::tcp_stream plain, asio::ssl::con
 
 template <class Reaches>
 asio::awaitable<void> run(MediaExchange& exchange, beast::tcp_stream stream, asio::ssl::context& context, Reaches reaches) {
-  error_code code;
+  boost::system::error_code code;
   const std::string port = exchange.at.url.has_port() ? std::string(exchange.at.url.port()) : is_secret(exchange.at.url) ? "443" : "80";
   tcp::resolver resolver(stream.get_executor());
   const auto found = co_await resolver.async_resolve(exchange.at.host.name, port, asio::redirect_error(asio::use_awaitable, code));

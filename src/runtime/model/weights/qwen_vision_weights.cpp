@@ -12,10 +12,6 @@
 namespace quire {
 namespace {
 
-std::uint64_t bytes_of(const Linear& linear) {
-  return linear.matrix.bytes() + linear.bias.size() * sizeof(float);
-}
-
 void collect_layer(TaskCollector& collector, const VisionConfig& c, const std::string& at, QwenVisionLayerWeights& layer) {
   const auto norm = [&](const std::string& name, LayerNormWeights& out) {
     collector.vector(name + ".weight", c.hidden_size, out.weight);
@@ -33,9 +29,9 @@ void collect_layer(TaskCollector& collector, const VisionConfig& c, const std::s
 }  // namespace
 
 std::uint64_t QwenVisionWeights::bytes() const {
-  std::uint64_t sum = bytes_of(patches) + bytes_of(merged) + bytes_of(connector);
+  std::uint64_t sum = patches.bytes() + merged.bytes() + connector.bytes();
   for (const QwenVisionLayerWeights& layer : layers)
-    for (const Linear* linear : {&layer.qkv, &layer.output, &layer.gate, &layer.up, &layer.down}) sum += bytes_of(*linear);
+    for (const Linear* linear : {&layer.qkv, &layer.output, &layer.gate, &layer.up, &layer.down}) sum += linear->bytes();
   return sum;
 }
 

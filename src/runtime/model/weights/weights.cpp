@@ -321,10 +321,6 @@ StreamedExperts streamed_experts(const std::string& path, DecoderWeights& weight
   return streamed;
 }
 
-std::uint64_t bytes_of(const Linear& linear) {
-  return linear.matrix.bytes() + linear.bias.size() * sizeof(float);
-}
-
 std::uint64_t bytes_of(const LayerWeights& layer) {
   std::uint64_t floats = 0, sum = 0;
   const auto count = [&floats](const auto&... vectors) { ((floats += vectors.size()), ...); };
@@ -332,7 +328,7 @@ std::uint64_t bytes_of(const LayerWeights& layer) {
   count(layer.conv_weights, layer.conv_bias, layer.step_bias, layer.state_decay, layer.state_skip, layer.state_norm);
   for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down, &layer.state_input,
                                &layer.state_output, &layer.cross.q, &layer.cross.k, &layer.cross.v, &layer.cross.output})
-    sum += bytes_of(*linear);
+    sum += linear->bytes();
   sum += layer.router.bytes() + layer.shared_weight.bytes() + layer.state_rates.bytes() + layer.state_gate.bytes();
   count(layer.sinks, layer.router_bias, layer.choice_bias, layer.latent.q_a_norm, layer.latent.kv_a_norm);
   sum += layer.latent.q_a.bytes() + layer.latent.kv_a.bytes();
@@ -348,7 +344,7 @@ std::uint64_t bytes_of(const LayerWeights& layer) {
 }  // namespace
 
 std::uint64_t DecoderWeights::bytes() const {
-  std::uint64_t sum = embedding.bytes() + output.bytes() + bytes_of(encoder.first_conv) + bytes_of(encoder.second_conv);
+  std::uint64_t sum = embedding.bytes() + output.bytes() + encoder.first_conv.bytes() + encoder.second_conv.bytes();
   for (const auto* part : {&output_norm, &rope_factors, &rope_long_factors, &positions, &encoder.positions, &encoder.output_norm})
     sum += part->size() * sizeof(float);
   for (const auto* stack : {&layers, &encoder.layers})

@@ -17,6 +17,8 @@ namespace quire {
 struct Linear {
   PackedMatrix matrix;
   std::vector<float> bias;
+
+  [[nodiscard]] std::uint64_t bytes() const { return matrix.bytes() + bias.size() * sizeof(float); }
 };
 
 struct ExpertWeights {
