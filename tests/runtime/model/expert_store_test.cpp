@@ -225,7 +225,7 @@ TEST_P(KeptWeights, WithoutRoomServingGoesOnUnlessExpertsAreToComeFromThere) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mixtures, KeptWeights, testing::Values("olmoe", "qwen2_moe", "qwen3_moe", "gpt_oss"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& model) { return std::string(model.param); });
 
 }  // namespace
 }  // namespace quire
