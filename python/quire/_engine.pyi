@@ -281,6 +281,29 @@ class EngineConfig:
     def kv_swap_choice(self, arg: str, /) -> None: ...
 
     @property
+    def weights_cache(self) -> str:
+        """A folder that keeps packed weights between starts."""
+
+    @weights_cache.setter
+    def weights_cache(self, arg: str, /) -> None: ...
+
+    @property
+    def weights_cache_budget(self) -> int:
+        """Bytes."""
+
+    @weights_cache_budget.setter
+    def weights_cache_budget(self, arg: int, /) -> None: ...
+
+    @property
+    def expert_memory(self) -> int:
+        """
+        Bytes for the experts of a mixture; the others are read from weights_cache when they are wanted.
+        """
+
+    @expert_memory.setter
+    def expert_memory(self, arg: int, /) -> None: ...
+
+    @property
     def kv_swap_disk(self) -> str:
         """A folder for the same."""
 
