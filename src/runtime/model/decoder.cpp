@@ -52,7 +52,7 @@ void check_cache(const ModelConfig& config, const KvLayout& layout, std::span<co
 std::unique_ptr<ExpertStore> make_store(DecoderWeights& weights) {
   if (!weights.streamed) return nullptr;
   StreamedExperts& streamed = *weights.streamed;
-  return std::make_unique<ExpertStore>(streamed.file, std::move(streamed.experts), streamed.bytes, std::move(streamed.pack_again));
+  return std::make_unique<ExpertStore>(streamed.file, streamed.experts, streamed.bytes, std::move(streamed.pack_again));
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ class ModelLoader {
     if (!kernels) return std::unexpected(kernels.error());
     auto weights = load_weights(file, *options.pool, {.kept = &options.weights, .progress = options.progress});
     if (!weights) return std::unexpected(std::move(weights.error()));
-    info.weight_bytes = weights->bytes() + (weights->streamed ? weights->streamed->bytes : 0);
+    info.weight_bytes = weights->bytes() + weights->streamed_bytes();
     info.notes.insert(info.notes.end(), weights->notes.begin(), weights->notes.end());
     const std::uint32_t context = file.config().context_length;
     const std::uint32_t positions = options.max_model_len == 0 ? context : std::min(options.max_model_len, context);

@@ -207,12 +207,13 @@ Result<MediaPlace> MediaFetcher::find_place(const MediaPlace* from, const std::s
 
 MediaExchange MediaFetcher::ask_at(const MediaPlace& place, const Budget& budget) const {
   MediaExchange exchange{.at = place, .max_bytes = options_.max_bytes - budget.num_bytes};
+  const auto deadline = budget.deadline.value_or(std::chrono::steady_clock::now());
   asio::io_context io{1};
   beast::tcp_stream stream(io);
-  stream.expires_at(*budget.deadline);
+  stream.expires_at(deadline);
   asio::co_spawn(io, run(exchange, std::move(stream), tls_->context, [this](const auto& address) { return reaches(address); }),
                  asio::detached);
-  io.run_until(*budget.deadline);
+  io.run_until(deadline);
   return exchange;
 }
 

@@ -46,7 +46,7 @@ class StoredExperts : public testing::Test {
       stored.parts[all_[i].part] = &shown_[i];
       stored.numbers[all_[i].part] = i;
     }
-    return {*writer->finish(), std::move(experts), bytes, std::move(pack_again)};
+    return {*writer->finish(), experts, bytes, std::move(pack_again)};
   }
 
   struct One {

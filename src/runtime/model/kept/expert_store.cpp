@@ -15,7 +15,7 @@ constexpr std::uint64_t kHalvedEvery = 128;  // passes
 
 }  // namespace
 
-ExpertStore::ExpertStore(PackedFile file, std::vector<std::vector<StoredExpert>> experts, std::uint64_t bytes, PackAgain pack_again)
+ExpertStore::ExpertStore(PackedFile file, const std::vector<std::vector<StoredExpert>>& experts, std::uint64_t bytes, PackAgain pack_again)
     : file_(std::move(file)), max_bytes_(bytes), pack_again_(std::move(pack_again)) {
   std::size_t count = 0;
   for (const std::vector<StoredExpert>& layer : experts) {

@@ -35,7 +35,7 @@ class ExpertStore {
  public:
   // `experts`: by layer (none: the layer has no experts). All of them together take `bytes` of memory at most, or as much as the largest
   // one takes. The matrices outlive the store, and nobody else changes them.
-  ExpertStore(PackedFile file, std::vector<std::vector<StoredExpert>> experts, std::uint64_t bytes, PackAgain pack_again);
+  ExpertStore(PackedFile file, const std::vector<std::vector<StoredExpert>>& experts, std::uint64_t bytes, PackAgain pack_again);
 
   // Brings `wanted` experts of a layer, each named once, from the first on: as many as fit. They stay until the next call. Stops the
   // program if neither the file nor the model gives one of them.

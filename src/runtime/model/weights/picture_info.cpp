@@ -44,8 +44,9 @@ Result<PictureInfo> read_picture_info(const std::string& folder, const VisionCon
   const auto own = read_if_there(fs::path(folder) / kOwn), joint = read_if_there(fs::path(folder) / kJoint);
   for (const auto* file : {&own, &joint})
     if (!*file) return std::unexpected(file->error());
-  const auto whole = *joint ? std::optional(JsonRef(**joint, kJoint)) : std::nullopt;
-  if (*own) return reader_of(vision.processor)({JsonRef(**own, kOwn), whole}, vision);
+  const std::optional<boost::json::value>&own_json = *own, &joint_json = *joint;
+  const auto whole = joint_json.has_value() ? std::optional(JsonRef(*joint_json, kJoint)) : std::nullopt;
+  if (own_json.has_value()) return reader_of(vision.processor)({JsonRef(*own_json, kOwn), whole}, vision);
   if (!whole) return fail(ErrorCode::not_found, (fs::path(folder) / kOwn).string(), "no such file", "use the whole folder of the model");
   const auto image = whole->at("image_processor");
   return image ? reader_of(vision.processor)({*image, whole}, vision) : std::unexpected(image.error());

@@ -29,6 +29,7 @@ struct Numbered {
 // The largest first, so that no thread starts one when the others have finished.
 std::vector<Numbered> in_order(const std::vector<PackTask>& tasks) {
   std::vector<Numbered> order;
+  order.reserve(tasks.size());
   std::uint32_t number = 0;
   for (const PackTask& task : tasks) order.push_back({&task, task.matrix != nullptr ? number++ : 0});
   std::ranges::sort(order, std::ranges::greater{}, [](const Numbered& one) { return std::pair(one.task->source.data.size(), one.number); });
@@ -143,8 +144,10 @@ class Packing {
     if (is_damaged_) remove_packed(*options_.kept, result_.key);
     if (writer_ != nullptr && !has_stopped_writing_) {
       auto finished = writer_->finish();
-      if (finished) result_.file = *std::move(finished);
-      if (!finished) give_up_writing(std::move(finished.error()));
+      if (!finished)
+        give_up_writing(std::move(finished.error()));
+      else
+        result_.file = *std::move(finished);
     }
     writer_.reset();
     if (error_) return std::unexpected(*std::move(error_));

@@ -300,11 +300,11 @@ PackAgain packing_again(const std::string& path, const Sha256Digest& key) {
 }
 
 StreamedExperts streamed_experts(const std::string& path, DecoderWeights& weights, const std::vector<PackTask>& tasks,
-                                 const PackedWeights& packed, std::uint64_t bytes) {
+                                 const PackedFile& file, const Sha256Digest& key, std::uint64_t bytes) {
   std::unordered_map<const PackedMatrix*, std::uint32_t> numbers;
   for (const PackTask& task : tasks)
     if (task.matrix != nullptr) numbers.emplace(task.matrix, static_cast<std::uint32_t>(numbers.size()));
-  StreamedExperts streamed{.file = *packed.file, .experts = {}, .bytes = bytes, .pack_again = packing_again(path, packed.key)};
+  StreamedExperts streamed{.file = file, .experts = {}, .bytes = bytes, .pack_again = packing_again(path, key)};
   for (LayerWeights& layer : weights.layers) {
     // The shared one stays where it is.
     std::vector<StoredExpert>& stored = streamed.experts.emplace_back(layer.experts.size());
@@ -352,6 +352,10 @@ std::uint64_t DecoderWeights::bytes() const {
   return sum;
 }
 
+std::uint64_t DecoderWeights::streamed_bytes() const {
+  return streamed.has_value() ? streamed->bytes : 0;
+}
+
 bool DecoderWeights::are_reordered() const {
   const auto is_reordered = [](const Linear& linear) { return linear.matrix.input_order != nullptr; };
   return output.input_order != nullptr || std::ranges::any_of(layers, [&](const LayerWeights& layer) {
@@ -371,7 +375,8 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, con
   auto packed = pack_weights(file, *tasks, pool, options);
   if (!packed) return std::unexpected(std::move(packed.error()));
   weights.notes = std::move(packed->notes);
-  if (streams && packed->file) weights.streamed = streamed_experts(file.path(), weights, *tasks, *packed, options.kept->expert_bytes);
+  if (const std::optional<PackedFile>& kept = packed->file; streams && kept.has_value())
+    weights.streamed = streamed_experts(file.path(), weights, *tasks, *kept, packed->key, options.kept->expert_bytes);
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   whisper.finish();
   share_orders(weights);

@@ -102,6 +102,8 @@ struct DecoderWeights {
   [[nodiscard]] const PackedMatrix& lm_head() const { return output.rows == 0 ? embedding : output; }
   // Without those that are streamed.
   [[nodiscard]] std::uint64_t bytes() const;
+  // Of memory for those.
+  [[nodiscard]] std::uint64_t streamed_bytes() const;
   // Some products want their inputs in another order (PackedMatrix::input_order).
   [[nodiscard]] bool are_reordered() const;
 };

@@ -75,7 +75,8 @@ Result<void> TranscriptionCall::begin_window(SharedFeatures features) {
 
 void TranscriptionCall::take_token(TokenId token, const PositionLogprobs* logprobs) {
   const auto has_entries = [&](std::size_t count) { return logprobs != nullptr && logprobs->entries.size() >= count; };
-  if (is_judged_ && words().no_speech && has_entries(2) && logprobs->entries.back().token == *words().no_speech)
+  const auto& no_speech = words().no_speech;
+  if (is_judged_ && no_speech.has_value() && has_entries(2) && logprobs->entries.back().token == *no_speech)
     no_speech_prob_ = std::exp(static_cast<double>(logprobs->entries.back().logprob));
   if (num_before_ == 0 && has_entries(1)) logprob_sum_ += static_cast<double>(logprobs->entries.front().logprob);
   if (token == words().end) return;
