@@ -56,6 +56,7 @@ std::vector<LivePictures::Waiting> LivePictures::take_ready() {
 
 std::vector<RequestId> LivePictures::Waiting::ids() const {
   std::vector<RequestId> ids;
+  ids.reserve(submission.request.n);
   for (std::uint32_t i = 0; i < submission.request.n; ++i) ids.push_back(sibling(submission, i));
   for (const Fork& fork : forks)
     for (std::uint32_t i = 0; i < fork.options.n; ++i) ids.push_back({fork.first.value + i});

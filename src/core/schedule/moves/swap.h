@@ -88,8 +88,8 @@ class Swap {
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [context, kv, open_transfers, requests, queues, group_bytes, is_encoded, costs, free_places, free_far_places, swapped, spare,
-                            to_begin, open, ids] = self;
+    [[maybe_unused]] auto& [context, kv, open_transfers, requests, queues, group_bytes, is_encoded, costs, free_places, free_far_places,
+                            swapped, spare, to_begin, open, ids] = self;
     form(costs, free_places, free_far_places, swapped);
     std::vector<Moving> moving;
     if constexpr (!Form::kReads) moving = self.to_moving();

@@ -55,7 +55,8 @@ class ModelFile {
   // Of all its bytes: of the weights' files, of a folder's config.json and, where it sees, of what says how pictures are prepared. Reads
   // them.
   [[nodiscard]] Result<Sha256Digest> digest() const;
-  // Changes whenever a file is written to, moved or replaced: where each is, its size and its times; of a folder also what config.json says.
+  // Changes whenever a file is written to, moved or replaced: where each is, its size and its times; of a folder also what config.json
+  // says.
   [[nodiscard]] std::string identity() const;
   // `io` if a file has changed since it was opened.
   [[nodiscard]] Result<void> check_unchanged() const;
