@@ -10,7 +10,7 @@ REPO = pathlib.Path(__file__).parents[2]
 STRUCT = re.compile(r"^struct (?:QUIRE_API )?(\w+) \{\n(.*?)^\};", re.M | re.S)
 FIELD = re.compile(r"^  ([\w:]+(?:<[\w:]+>)?) (\w+)( = [^,;]+)?(?:, (\w+)( = [^;]+)?)?(?:\{\})?;", re.M)
 OF_THE_ENGINE = {"CacheOptions", "TraceOptions", "JournalOptions", "KvEventsOptions", "KvSwapOptions", "NgramOptions", "EngineOptions",
-                 "AdapterModule", "AdapterOptions"}
+                 "AdapterModule", "AdapterOptions", "WeightsOptions"}
 
 
 def fields():
