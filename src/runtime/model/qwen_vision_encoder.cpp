@@ -19,26 +19,6 @@ std::uint32_t parts_of(std::uint32_t count, std::uint32_t size) {
   return (count + size - 1) / size;
 }
 
-Activations floats_of(const float* x, std::size_t stride, std::uint32_t rows, std::uint32_t columns) {
-  return make_activations(ActivationMode::f32, x, stride, rows, columns, {});
-}
-
-// Of rows `stride` floats apart: what queries are multiplied with, and what weights are.
-struct HeadMatrices {
-  PackedMatrix keys, values;
-};
-
-HeadMatrices pack_head(const float* k, const float* v, std::size_t stride, std::uint32_t rows, std::uint32_t dim) {
-  MatrixPacker keys(WeightFormat::f32, rows, dim), values(WeightFormat::f32, dim, rows);
-  std::vector<float> column(rows);
-  for (std::uint32_t i = 0; i < rows; ++i) keys.put_f32(i, {k + i * stride, dim});
-  for (std::uint32_t j = 0; j < dim; ++j) {
-    for (std::size_t i = 0; i < rows; ++i) column[i] = v[i * stride + j];
-    values.put_f32(j, column);
-  }
-  return {keys.finish(), values.finish()};
-}
-
 }  // namespace
 
 WindowOrder window_order(std::uint32_t rows, std::uint32_t columns, std::uint32_t window) {

@@ -27,6 +27,21 @@ void quick_gelu(const Kernels& kernels, float* x, std::uint32_t count) {
 }  // namespace
 
 // In the processor's order of roundings: to f32 once it is scaled, and at each step behind.
+HeadMatrices pack_head(const float* keys, const float* values, std::size_t stride, std::uint32_t rows, std::uint32_t dim) {
+  MatrixPacker by_row(WeightFormat::f32, rows, dim), by_column(WeightFormat::f32, dim, rows);
+  std::vector<float> column(rows);
+  for (std::uint32_t i = 0; i < rows; ++i) by_row.put_f32(i, {keys + i * stride, dim});
+  for (std::uint32_t j = 0; j < dim; ++j) {
+    for (std::size_t i = 0; i < rows; ++i) column[i] = values[i * stride + j];
+    by_column.put_f32(j, column);
+  }
+  return {by_row.finish(), by_column.finish()};
+}
+
+Activations floats_of(const float* x, std::size_t stride, std::uint32_t rows, std::uint32_t columns) {
+  return make_activations(ActivationMode::f32, x, stride, rows, columns, {});
+}
+
 VisionEncoder::VisionEncoder(const VisionConfig& config, const PictureInfo& info, const Kernels& kernels, ThreadPool& pool)
     : config_(config), kernels_(kernels), pool_(pool) {
   for (std::size_t channel = 0; channel < colours_.size(); ++channel)

@@ -21,6 +21,15 @@ namespace quire {
 inline constexpr std::uint32_t kVisionUnitRows = 32;  // patches that go through products together
 inline constexpr std::uint32_t kVisionHeadRows = 16;  // whose scores a thread has at once
 
+// Of a head: what queries are multiplied with, and what the weights of their scores are.
+struct HeadMatrices {
+  PackedMatrix keys, values;
+};
+// Rows of `dim` floats, `stride` floats apart.
+HeadMatrices pack_head(const float* keys, const float* values, std::size_t stride, std::uint32_t rows, std::uint32_t dim);
+
+Activations floats_of(const float* x, std::size_t stride, std::uint32_t rows, std::uint32_t columns);
+
 struct VisionTile {
   std::span<const std::uint8_t> rgb;  // [row][column][colour]
   std::uint32_t width = 0, height = 0;

@@ -17,10 +17,6 @@ std::uint32_t units_of(std::uint32_t rows) {
   return (rows + kVisionUnitRows - 1) / kVisionUnitRows;
 }
 
-Activations floats(const float* x, std::size_t stride, std::uint32_t rows, std::uint32_t columns) {
-  return make_activations(ActivationMode::f32, x, stride, rows, columns, {});
-}
-
 }  // namespace
 
 VitEncoder::VitEncoder(const VisionConfig& config, const PictureInfo& info, VisionWeights weights, const Kernels& kernels, ThreadPool& pool)
@@ -128,25 +124,10 @@ void VitEncoder::project(Work& work, std::uint32_t first, std::uint32_t count) {
   product(layer.v, input_.data(), count, work.v.data() + at);
 }
 
-// Keys and values of the head become matrices of two products: queries times keys, and weights times values.
-void VitEncoder::pack_head(Work& work, std::uint32_t head) const {
-  const std::uint32_t patches = config().num_rows(), dim = config().head_dim();
-  const std::size_t width = config().hidden_size, from = std::size_t{head} * dim;
-  MatrixPacker keys(WeightFormat::f32, patches, dim), values(WeightFormat::f32, dim, patches);
-  std::vector<float> row(patches);
-  for (std::uint32_t i = 0; i < patches; ++i) keys.put_f32(i, std::span(work.k).subspan(i * width + from, dim));
-  for (std::uint32_t j = 0; j < dim; ++j) {
-    for (std::size_t i = 0; i < patches; ++i) row[i] = work.v[i * width + from + j];
-    values.put_f32(j, row);
-  }
-  work.keys = keys.finish();
-  work.values = values.finish();
-}
-
 void VitEncoder::attend(Work& work, std::uint32_t head, std::uint32_t part) {
-  if (part == 0) pack_head(work, head);
   const std::uint32_t patches = config().num_rows(), dim = config().head_dim();
   const std::size_t width = config().hidden_size, from = std::size_t{head} * dim;
+  if (part == 0) work.head = pack_head(work.k.data() + from, work.v.data() + from, width, patches, dim);
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
   const std::uint32_t num_blocks = (patches + kVisionHeadRows - 1) / kVisionHeadRows;
   const std::uint32_t first_block = num_blocks * part / kHeadParts, end_block = num_blocks * (part + 1) / kHeadParts;
@@ -155,10 +136,11 @@ void VitEncoder::attend(Work& work, std::uint32_t head, std::uint32_t part) {
     for (std::uint32_t block = first_block + begin; block < first_block + end; ++block) {
       const std::uint32_t first = block * kVisionHeadRows, count = std::min(kVisionHeadRows, patches - first);
       const std::size_t at = first * width + from;
-      kernels().matmul(work.keys, floats(work.q.data() + at, width, count, dim), scores, patches, 0, work.keys.num_panels());
+      kernels().matmul(work.head.keys, floats_of(work.q.data() + at, width, count, dim), scores, patches, 0, work.head.keys.num_panels());
       for (std::size_t i = 0; i < count; ++i)
         softmax(scores + i * patches, patches, scale, scores + std::size_t{kVisionHeadRows} * patches);
-      kernels().matmul(work.values, floats(scores, patches, count, patches), work.attended.data() + at, width, 0, work.values.num_panels());
+      kernels().matmul(work.head.values, floats_of(scores, patches, count, patches), work.attended.data() + at, width, 0,
+                       work.head.values.num_panels());
     }
   });
 }

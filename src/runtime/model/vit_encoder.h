@@ -25,7 +25,7 @@ class VitEncoder final : public VisionEncoder {
     std::uint32_t unit = 0;                        // of the stage
     std::vector<std::uint8_t> pixels;              // [row][column][colour]
     std::vector<float> stream, q, k, v, attended;  // [patch][hidden_size]
-    PackedMatrix keys, values;                     // of the head under way
+    HeadMatrices head;                             // under way
   };
 
   void start(std::unique_ptr<VisionWork>& work, const VisionTile& tile, std::vector<float>& embeds) override;
@@ -34,7 +34,6 @@ class VitEncoder final : public VisionEncoder {
   [[nodiscard]] std::uint32_t num_units(Stage stage) const;
   void take_patches(Work& work, std::uint32_t first, std::uint32_t count);
   void project(Work& work, std::uint32_t first, std::uint32_t count);
-  void pack_head(Work& work, std::uint32_t head) const;
   void attend(Work& work, std::uint32_t head, std::uint32_t part);
   void mix(Work& work, std::uint32_t first, std::uint32_t count);
   void gather(const Work& work, std::uint32_t first, std::uint32_t count);  // into input_

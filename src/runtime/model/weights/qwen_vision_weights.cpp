@@ -38,10 +38,7 @@ std::uint64_t QwenVisionWeights::bytes() const {
 Result<QwenVisionWeights> load_qwen_vision(const ModelFile& file, const VisionConfig& c, ThreadPool& pool) {
   auto tensors = file.vision_tensors();
   if (!tensors) return std::unexpected(std::move(tensors.error()));
-  if (const auto quantised = std::ranges::find_if(*tensors, [](const TensorView& view) { return view.quantised != nullptr; });
-      quantised != tensors->end())
-    return fail(ErrorCode::unsupported, quantised->name, "is quantised, and encoders of pictures are not",
-                "use the folder's F32, F16 or BF16 form");
+  if (Result<void> plain = check_plain(*tensors); !plain) return std::unexpected(std::move(plain.error()));
   TaskCollector collector(file, std::move(*tensors), "the model's encoder of pictures");
   QwenVisionWeights out;
   collector.convolution("visual.patch_embed.proj", c.hidden_size, c.patch_values(), out.patches, false);

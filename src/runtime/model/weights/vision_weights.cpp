@@ -43,27 +43,27 @@ void collect_connector(TaskCollector& collector, const VisionConfig& c, VisionWe
   collector.linear("multi_modal_projector.linear_2", c.output_size, c.output_size, out.second, c.projector_bias);
 }
 
-std::uint64_t linear_bytes(const Linear& linear) {
-  return linear.matrix.bytes() + linear.bias.size() * sizeof(float);
-}
-
 }  // namespace
 
 std::uint64_t VisionWeights::bytes() const {
-  std::uint64_t sum = linear_bytes(patches) + linear_bytes(connector) + linear_bytes(second) + positions.size() * sizeof(float);
+  std::uint64_t sum = patches.bytes() + connector.bytes() + second.bytes() + positions.size() * sizeof(float);
   for (const VisionLayerWeights& layer : layers)
-    for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.output, &layer.up, &layer.down}) sum += linear_bytes(*linear);
+    for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.output, &layer.up, &layer.down}) sum += linear->bytes();
   return sum;
+}
+
+Result<void> check_plain(const std::vector<TensorView>& tensors) {
+  const auto quantised = std::ranges::find_if(tensors, [](const TensorView& view) { return view.quantised != nullptr; });
+  if (quantised == tensors.end()) return {};
+  return fail(ErrorCode::unsupported, quantised->name, "is quantised, and encoders of pictures are not",
+              "use the folder's F32, F16 or BF16 form");
 }
 
 Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, ThreadPool& pool) {
   auto tensors = file.vision_tensors();
   if (!tensors) return std::unexpected(std::move(tensors.error()));
   std::erase_if(*tensors, [&c](const TensorView& view) { return is_unused(view.name, c); });
-  if (const auto quantised = std::ranges::find_if(*tensors, [](const TensorView& view) { return view.quantised != nullptr; });
-      quantised != tensors->end())
-    return fail(ErrorCode::unsupported, quantised->name, "is quantised, and encoders of pictures are not",
-                "use the folder's F32, F16 or BF16 form");
+  if (Result<void> plain = check_plain(*tensors); !plain) return std::unexpected(std::move(plain.error()));
   TaskCollector collector(file, std::move(*tensors), "the model's encoder of pictures");
   VisionWeights out;
   const std::string tower(c.tower);

@@ -33,6 +33,9 @@ struct VisionWeights {
   [[nodiscard]] std::uint64_t bytes() const;
 };
 
+// `unsupported`, naming it, where one is quantised.
+Result<void> check_plain(const std::vector<TensorView>& tensors);
+
 // Of the towers of SigLIP and CLIP, and what makes embeddings of their outputs. Errors: as load_weights().
 Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& config, ThreadPool& pool);
 
