@@ -8,20 +8,13 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 
-QUESTION = "What is it?"
-
 
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory):
     """The address of a server whose model sees, with the adapter sea."""
     import tiny_vision
-    from quire_server import serving
 
-    folder = tmp_path_factory.mktemp("pictures")
-    (folder / "model").mkdir()
-    tiny_vision.write_model(folder / "model")
-    tiny_vision.write_adapter(folder / "sea")
-    with serving(folder / "model", "--enable-lora", "--lora-modules", f"sea={folder}/sea") as address:
+    with tiny_vision.served(tmp_path_factory.mktemp("pictures")) as address:
         yield address
 
 
@@ -39,8 +32,7 @@ def hearing(tmp_path_factory):
 def content_of(number):
     import tiny_vision
 
-    shown = [] if number is None else [{"type": "image_url", "image_url": {"url": tiny_vision.data_url(number)}}]
-    return [*shown, {"type": "text", "text": QUESTION}]
+    return tiny_vision.chat_content(number)
 
 
 def post(url, body, kind="application/json"):
@@ -114,7 +106,7 @@ def test_block(seeing):
 
     chat = ChatOpenAI(base_url=seeing + "/v1", api_key="none", model="smol", max_tokens=8, temperature=0)
     block = {"type": "image", "base64": tiny_vision.png_base64(6), "mime_type": "image/png"}
-    answer = chat.invoke([HumanMessage(content_blocks=[block, {"type": "text", "text": QUESTION}])])
+    answer = chat.invoke([HumanMessage(content_blocks=[block, {"type": "text", "text": tiny_vision.QUESTION}])])
     assert answer.content == over_http(seeing, "smol", 6)
 
 

@@ -15,17 +15,12 @@ import pytest
 
 import tiny_vision
 from quire_server import serving
-
-QUESTION = "What is it?"
+from tiny_vision import QUESTION, chat_content
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures")
-    (folder / "model").mkdir()
-    tiny_vision.write_model(folder / "model")
-    tiny_vision.write_adapter(folder / "sea")
-    with serving(folder / "model", "--enable-lora", "--lora-modules", f"sea={folder}/sea") as address:
+    with tiny_vision.served(tmp_path_factory.mktemp("pictures")) as address:
         try:
             in_chat(address, "smol", 1)
         except openai.BadRequestError as error:
@@ -39,14 +34,9 @@ def client_of(url):
     return openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
 
 
-def parts_of(number):
-    shown = [] if number is None else [{"type": "image_url", "image_url": {"url": tiny_vision.data_url(number)}}]
-    return [*shown, {"type": "text", "text": QUESTION}]
-
-
 # Each gives the text, the tokens of the prompt and how many of them were cached.
 def in_chat(url, model, number):
-    messages = [{"role": "user", "content": parts_of(number)}]
+    messages = [{"role": "user", "content": chat_content(number)}]
     answer = client_of(url).chat.completions.create(model=model, messages=messages, max_tokens=8, temperature=0)
     return answer.choices[0].message.content, answer.usage.prompt_tokens, answer.usage.prompt_tokens_details.cached_tokens
 
@@ -69,7 +59,7 @@ def in_message(url, model, number):
 
 
 def over_http(url, model, number):
-    body = {"model": model, "messages": [{"role": "user", "content": parts_of(number)}], "max_tokens": 8, "temperature": 0}
+    body = {"model": model, "messages": [{"role": "user", "content": chat_content(number)}], "max_tokens": 8, "temperature": 0}
     request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)["choices"][0]["message"]["content"]
@@ -97,10 +87,10 @@ def test_an_adapter_sees(url, ask):
 
 
 def test_pictures_in_turns_stay(url):
-    messages = [{"role": "user", "content": parts_of(3)}]
+    messages = [{"role": "user", "content": chat_content(3)}]
     client = client_of(url)
     first = client.chat.completions.create(model="smol", messages=messages, max_tokens=8, temperature=0)
-    messages += [{"role": "assistant", "content": first.choices[0].message.content}, {"role": "user", "content": parts_of(4)}]
+    messages += [{"role": "assistant", "content": first.choices[0].message.content}, {"role": "user", "content": chat_content(4)}]
     second = client.chat.completions.create(model="smol", messages=messages, max_tokens=8, temperature=0)
     assert second.usage.prompt_tokens > first.usage.prompt_tokens + tiny_vision.PICTURE_TOKENS
     assert second.usage.prompt_tokens_details.cached_tokens >= first.usage.prompt_tokens // 16 * 16
@@ -108,7 +98,7 @@ def test_pictures_in_turns_stay(url):
 
 def test_a_stream_is_the_same_answer(url):
     chunks = client_of(url).chat.completions.create(
-        model="smol", messages=[{"role": "user", "content": parts_of(5)}], max_tokens=8, temperature=0, stream=True
+        model="smol", messages=[{"role": "user", "content": chat_content(5)}], max_tokens=8, temperature=0, stream=True
     )
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == over_http(url, "smol", 5)
 

@@ -5,6 +5,7 @@ import random
 import struct
 import zlib
 
+from quire_server import serving
 from tiny_folder import byte_level_tokenizer, draw, write_json, write_tensors
 
 PLACE, AROUND = "<image>", "<fake_token_around_image>"
@@ -124,3 +125,20 @@ def data_url(number):
 
 # What one of `png` adds to a prompt: two rows of two tiles, each behind two marks, with line feeds, and the whole of it between three.
 PICTURE_TOKENS = 4 * (TILE_TOKENS + 2) + 3 + (TILE_TOKENS + 3)
+
+
+QUESTION = "What is it?"
+
+
+def chat_content(number):
+    """Of a message in a chat: the picture of that number, if there is one, and the question."""
+    shown = [] if number is None else [{"type": "image_url", "image_url": {"url": data_url(number)}}]
+    return [*shown, {"type": "text", "text": QUESTION}]
+
+
+def served(folder):
+    """A server of such a model, made in `folder`, with the adapter sea: a context that gives its address."""
+    (folder / "model").mkdir()
+    write_model(folder / "model")
+    write_adapter(folder / "sea")
+    return serving(folder / "model", "--enable-lora", "--lora-modules", f"sea={folder}/sea")
