@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records the logits that transformers gives on small models that see (Idefics3, SmolVLM, LLaVA), after a prompt with two tiles of pictures.
+"""Records the logits that transformers gives on small models that see (Idefics3, SmolVLM, LLaVA, Gemma 3), after a prompt with two tiles of pictures.
 
     python3 -m venv venv && venv/bin/pip install torch==2.10.0 transformers==4.57.6 gguf==0.19.0 numpy pillow
     venv/bin/python tools/record_picture_logits.py    # writes tests/golden/logits/{picture_cases.json,picture_logits.f32}
@@ -9,6 +9,7 @@ the one before it (fractions are a millionth short of the borders that they are 
 the models were trained with do not, and neither does what is recorded here.
 """
 
+import functools
 import json
 
 import numpy as np
@@ -46,6 +47,13 @@ LLAVA = {
 }
 
 
+# Four tokens of a picture attend to each other; the window is hardly longer.
+GEMMA_TEXT = dict(model_type="gemma3_text", vocab_size=VOCAB, hidden_size=64, intermediate_size=128, num_hidden_layers=4,
+                  num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=128, rms_norm_eps=1e-6,
+                  sliding_window=6, layer_types=["sliding_attention", "full_attention"] * 2, query_pre_attn_scalar=16,
+                  rope_theta=10000.0, rope_local_base_freq=5000.0)
+
+
 def embed_in_order(self, pixel_values, patch_attention_mask):
     patches = self.patch_embedding(pixel_values).flatten(2).transpose(1, 2)
     return patches + self.position_embedding(torch.arange(self.num_positions))
@@ -65,7 +73,10 @@ def pixels(side=SIDE, mean=(0.5, 0.5, 0.5), deviation=(0.5, 0.5, 0.5)):
 
 def fill(model, kind):
     state = {}
+    is_tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     for tensor, value in model.state_dict().items():
+        if is_tied and tensor == "lm_head.weight":
+            continue
         if value.dtype == torch.float32:
             state[tensor] = torch.from_numpy(floats(tensor, kind, value.numel()).reshape(tuple(value.shape)).copy())
     model.load_state_dict(state, strict=False)
@@ -79,9 +90,9 @@ def prompt_with(places, tile_tokens):
     return prompt
 
 
-def logits_of(model, prompt, shown):
+def logits_of(model, prompt, shown, **more):
     with torch.no_grad():
-        logits = model(input_ids=torch.tensor([prompt]), pixel_values=shown).logits[0, POSITIONS].numpy()
+        logits = model(input_ids=torch.tensor([prompt]), pixel_values=shown, **more).logits[0, POSITIONS].numpy()
     assert logits.dtype == np.float32 and np.isfinite(logits).all()
     return logits
 
@@ -114,6 +125,19 @@ def run_llava(name):
     return case, logits_of(model, prompt, shown)
 
 
+def run_gemma3(kind):
+    tower = dict(VISION, model_type="siglip_vision_model")
+    config = transformers.Gemma3Config(text_config=dict(GEMMA_TEXT), vision_config=dict(tower), mm_tokens_per_image=TILE_TOKENS,
+                                       image_token_index=TOKEN, pad_token_id=0, attn_implementation="eager")
+    model = fill(transformers.Gemma3ForConditionalGeneration(config).eval(), kind)
+    prompt = prompt_with(PLACES, TILE_TOKENS)
+    logits = logits_of(model, prompt, pixels(), token_type_ids=torch.tensor([[int(token == TOKEN) for token in prompt]]))
+    case = dict(name=f"gemma3_{kind}", type=kind, prompt=prompt, places=PLACES, tile_tokens=TILE_TOKENS, tile_side=SIDE,
+                config=dict(model_type="gemma3", text_config=GEMMA_TEXT, vision_config=tower, mm_tokens_per_image=TILE_TOKENS,
+                            image_token_index=TOKEN))
+    return case, logits
+
+
 def main():
     torch.set_num_threads(1)
     cases, records = [], []
@@ -122,11 +146,11 @@ def main():
         cases.append(case)
         records.append(logits)
         print(case["name"], "std", logits.std(), "top", logits[-1].argmax())
-    for name in LLAVA:
-        llava, logits = run_llava(name)
-        cases.append(llava)
+    for run_other in [*(functools.partial(run_llava, name) for name in LLAVA), functools.partial(run_gemma3, "F32")]:
+        other, logits = run_other()
+        cases.append(other)
         records.append(logits)
-        print(llava["name"], "std", logits.std(), "top", logits[-1].argmax())
+        print(other["name"], "std", logits.std(), "top", logits[-1].argmax())
     record = dict(made_with=f"transformers {transformers.__version__}, torch {torch.__version__}", prompt=prompt, positions=POSITIONS,
                   places=PLACES, tile_tokens=TILE_TOKENS, tile_side=SIDE)
     lines = ",\n".join(json.dumps(case) for case in cases)

@@ -46,6 +46,9 @@ struct EncoderOptions {
   std::uint32_t encoder_cache_size = 0;  // embeds kept
   bool is_encoder_decoder = false;
   bool disable_chunked_mm_input = false;
+  // quire's own, for models whose placeholders of an item attend to all of it: those that are not computed yet are in one step, also
+  // behind a prefix hit within the item, and when its embeddings are cached (disable_chunked_mm_input asks for neither).
+  bool uncut_items = false;
 
   friend bool operator==(const EncoderOptions&, const EncoderOptions&) = default;
 };

@@ -14,7 +14,7 @@ namespace quire {
 // How a picture becomes tiles of a size that the encoder takes, and what stands for them in a prompt. Nothing here is of use where
 // `processor` is empty: the model reads text alone.
 struct PictureInfo {
-  std::string processor;                     // "idefics3" (SmolVLM too), "llava", "qwen2_vl" (Qwen2.5-VL too)
+  std::string processor;                     // "idefics3" (SmolVLM too), "llava", "gemma3", "qwen2_vl" (Qwen2.5-VL too)
   std::uint32_t tile_side = 0;               // pixels; 0: tiles have sizes of their own, in whole embed_sides
   std::uint32_t longest_edge = 0;            // pixels, before a picture is cut; 0: unbounded
   std::uint32_t shortest_edge = 0;           // pixels, before the middle is cut out; 0: the whole picture is scaled to the tile's size
@@ -28,6 +28,7 @@ struct PictureInfo {
   std::uint32_t embed_side = 0;                  // pixels across and down of what becomes one embedding, where tiles have their own sizes
   std::uint64_t min_pixels = 0, max_pixels = 0;  // of a picture that has its own size
   bool counts_rows = false;                      // the decoder counts rows and columns of embeddings, which stand side by side
+  bool attends_whole = false;                    // in the decoder, its embeddings attend to all of it: its prompt is never cut within
 
   [[nodiscard]] bool any() const { return !processor.empty(); }
   [[nodiscard]] std::uint32_t max_tokens() const { return max_tiles * tile_tokens; }

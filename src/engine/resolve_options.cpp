@@ -157,6 +157,23 @@ Result<void> check_encoder(const EngineOptions& options, const ModelInfo& model)
   return {};
 }
 
+// A picture that is not cut waits for a step with room for all of it, which comes if the others' next tokens leave as much.
+Result<void> check_uncut_pictures(const EngineOptions& options, const ModelInfo& model) {
+  if (!model.pictures.attends_whole) return {};
+  const SchedulerOptions& scheduler = options.scheduler;
+  const std::uint32_t tokens = model.pictures.max_tokens();
+  const std::uint64_t others = std::uint64_t{scheduler.max_num_seqs - 1} * (1 + options.speculation.num_speculative_tokens);
+  if (scheduler.max_num_batched_tokens < tokens + others)
+    return fail(ErrorCode::invalid_argument, "max_num_batched_tokens", fmt::format("is {}", scheduler.max_num_batched_tokens),
+                fmt::format("{} computes the {} tokens of a picture in one step, beside those of the other requests: give {} or more, or "
+                            "lower max_num_seqs",
+                            model.name, tokens, tokens + others));
+  if (scheduler.long_prefill_token_threshold > 0 && scheduler.long_prefill_token_threshold < tokens)
+    return fail(ErrorCode::invalid_argument, "long_prefill_token_threshold", fmt::format("is {}", scheduler.long_prefill_token_threshold),
+                fmt::format("{} computes the {} tokens of a picture in one step: give as many, or 0", model.name, tokens));
+  return {};
+}
+
 Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
   std::uint32_t& max_model_len = options.scheduler.max_model_len;
   if (max_model_len > model.context_length) {
@@ -187,7 +204,8 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
 
 Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, const Machine& machine) {
   if (auto valid = check_ranges(options); !valid) return std::unexpected(valid.error());
-  if (auto valid = check_encoder(options, model); !valid) return std::unexpected(valid.error());
+  for (const auto check : {check_encoder, check_uncut_pictures})
+    if (auto valid = check(options, model); !valid) return std::unexpected(valid.error());
   // Keys and values of equal tokens differ with what the encoder has made; as in vLLM nothing is shared.
   if (model.has_encoder()) options.cache.enable_prefix_caching = false;
   if (options.num_threads == 0) options.num_threads = std::clamp<std::uint32_t>(machine.num_cores, 1, kMaxThreads);
@@ -244,6 +262,7 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model) {
   if (model.pictures.any())
     config.encoder.max_encoder_tokens = config.encoder.encoder_cache_size =
         std::max(options.scheduler.max_num_batched_tokens, model.pictures.max_tokens());
+  config.encoder.uncut_items = model.pictures.attends_whole;
   // One input per step. Their outputs go to the KV cache in the same step, so that nothing else bounds them.
   if (model.has_encoder())
     config.encoder = {.max_encoder_tokens = model.encoder.num_positions,

@@ -173,6 +173,7 @@ inline Made make_options(FeatureSet set, const std::string& model, const std::st
   options.adapters = adapters_for(model);
   options.cache.block_size = 4;
   options.cache.num_blocks = set.has(Feature::windows) ? 100 : 34;
+  if (model.ends_with(kGemmaModel.name)) options.cache.num_blocks = 70;
   if (set.has(Feature::states)) options.cache.num_blocks = model.ends_with("convolved") ? 110 : 40;
   options.scheduler.max_model_len = 128;
   options.scheduler.max_num_seqs = 8;

@@ -70,6 +70,8 @@ std::vector<EngineThatSees> engines_that_see() {
                                      {continuum, swap}})
     engines.push_back({&kSmolVlm, features});
   for (const FeatureSet& features : {FeatureSet{async, dram}, {drafts, swap, chunks}}) engines.push_back({&kLlavaModel, features});
+  for (const FeatureSet& features : {FeatureSet{async, dram}, {drafts, swap, chunks}, {int8, disk}, {async, priorities, swap}})
+    engines.push_back({&kGemmaModel, features});
   for (const FeatureSet& features :
        {FeatureSet{}, {async, disk}, {swap, async, chunks}, {drafts, async, dram}, {int8, drafts, swap}, {priorities, dram, disk}})
     engines.push_back({&kQwenModel, features});

@@ -19,8 +19,9 @@ namespace {
 
 struct SeeingCase {
   const test::SeeingModel* model;
-  std::uint32_t too_many;    // tiles
-  std::uint32_t num_cached;  // of 11 words, a picture of 17, and 9 words
+  std::uint32_t too_many;        // tiles
+  std::uint32_t num_cached;      // of 11 words, a picture of 17, and 9 words
+  std::uint32_t num_tight = 26;  // blocks that hold one request of max_model_len
 };
 
 class PictureEngine : public testing::TestWithParam<SeeingCase> {
@@ -111,7 +112,8 @@ TEST_P(PictureEngine, WhatRunsBesideAndWhereAPromptIsCutChangesNothing) {
   for (const std::uint32_t tokens : {7U, 19U, 64U, 2048U}) {
     EngineOptions squeezed = options();
     squeezed.scheduler.max_num_batched_tokens = tokens;
-    squeezed.scheduler.max_num_seqs = std::min(squeezed.scheduler.max_num_seqs, tokens);
+    // With room for a tile beside the others' tokens, for the model whose pictures are not cut.
+    squeezed.scheduler.max_num_seqs = std::min(squeezed.scheduler.max_num_seqs, tokens - test::SeeingModel::kTileTokens + 1);
     const Bits together = answers_of(squeezed, true, stats, 2);
     for (std::size_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i], alone[i % alone.size()]) << "request " << i << ", " << tokens;
     EXPECT_GT(stats.prefix_cache_hits, 0U);
@@ -122,7 +124,7 @@ TEST_P(PictureEngine, PreemptionsChangeNothing) {
   EngineStats stats;
   const Bits alone = answers_of(options(), false, stats);
   EngineOptions tight = options();
-  tight.cache.num_blocks = 26;
+  tight.cache.num_blocks = GetParam().num_tight;
   const Bits together = answers_of(tight, true, stats, 3);
   EXPECT_GT(stats.num_preemptions, 0U);
   for (std::size_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i], alone[i % alone.size()]) << "request " << i;
@@ -149,6 +151,7 @@ TEST_P(PictureEngine, DraftsChangeNothing) {
   EngineOptions drafting = options();
   drafting.speculation = {.num_speculative_tokens = 3, .prompt_lookup_min = 1, .prompt_lookup_max = 2};
   drafting.scheduler.max_num_batched_tokens = 64;
+  drafting.scheduler.max_num_seqs = 16;
   const Bits together = answers_of(drafting, true, stats, 2);
   ASSERT_TRUE(stats.speculation.has_value());
   EXPECT_GT(stats.speculation->num_drafts, 0U);
@@ -222,7 +225,7 @@ TEST_P(PictureEngine, WhatDoesNotFitIsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(Models, PictureEngine,
                          testing::Values(SeeingCase{&test::kSmolVlm, 18, 96}, SeeingCase{&test::kLlavaModel, 2, 16},
-                                         SeeingCase{&test::kQwenModel, 70, 80}),
+                                         SeeingCase{&test::kGemmaModel, 2, 16, 52}, SeeingCase{&test::kQwenModel, 70, 80}),
                          [](const auto& seen) { return std::string(seen.param.model->name); });
 
 }  // namespace

@@ -80,7 +80,16 @@ inline constexpr SeeingModel kQwenModel{"qwen2_5_vl", R"({"model_type": "qwen2_5
     "vision_config": {"depth": 2, "hidden_size": 48, "intermediate_size": 72, "num_heads": 4, "out_hidden_size": 64, "patch_size": 4,
                       "window_size": 16, "fullatt_block_indexes": [1]}})",
                                         32, 17, 8};
-inline constexpr std::array kSeeingModels{&kSmolVlm, &kLlavaModel, &kQwenModel};
+inline constexpr SeeingModel kGemmaModel{"gemma3", R"({"model_type": "gemma3", "image_token_index": 299, "eos_token_id": 256,
+    "mm_tokens_per_image": 4,
+    "text_config": {"model_type": "gemma3_text", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512,
+                    "sliding_window": 24, "layer_types": ["sliding_attention", "full_attention"], "rms_norm_eps": 1e-6,
+                    "eos_token_id": 256},
+    "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+                      "num_attention_heads": 4, "image_size": 16, "patch_size": 4}})",
+                                         16, 1};
+inline constexpr std::array kSeeingModels{&kSmolVlm, &kLlavaModel, &kGemmaModel, &kQwenModel};
 
 // Of the folder's name; null: none of them.
 inline const SeeingModel* seeing_model_of(std::string_view folder) {

@@ -140,6 +140,7 @@ CoreConfig random_config(Source& in) {
   config.cures.discard_only_in_flight = chance(in, 2);
   config.cures.reserve_windows_only = chance(in, 2);
   config.limits.max_fork_family = 2 + in.below(30);
+  config.encoder.uncut_items = config.limits.max_fork_family % 4 == 0;
   return config;
 }
 

@@ -16,7 +16,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 8};
+constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 9};
 
 class ConfigWriter {
  public:

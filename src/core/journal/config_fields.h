@@ -125,8 +125,8 @@ void fields(Form& form, Is<SpeculationOptions> auto& options) {
 
 template <class Form>
 void fields(Form& form, Is<EncoderOptions> auto& options) {
-  auto& [max_encoder_tokens, encoder_cache_size, is_encoder_decoder, disable_chunked_mm_input] = options;
-  form(max_encoder_tokens, encoder_cache_size, is_encoder_decoder, disable_chunked_mm_input);
+  auto& [max_encoder_tokens, encoder_cache_size, is_encoder_decoder, disable_chunked_mm_input, uncut_items] = options;
+  form(max_encoder_tokens, encoder_cache_size, is_encoder_decoder, disable_chunked_mm_input, uncut_items);
 }
 
 template <class Form>

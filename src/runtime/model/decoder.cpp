@@ -137,6 +137,7 @@ void Decoder::check(const BatchInput& input, const KvCache& cache, const PassOut
   }
   QUIRE_CHECK(input.rope_positions.empty() || (config_.has_rope_sections() && input.rope_positions.size() == rows),
               "positions within pictures of each row, where the model has any");
+  QUIRE_CHECK(input.last_seen.empty() || input.last_seen.size() == rows, "what each row sees");
   for (const EmbeddedRow& embedded : input.embedded) QUIRE_CHECK(embedded.row < rows, "an embedding of no row");
   for (const TokenId token : input.tokens)
     QUIRE_CHECK(std::cmp_less(token, config_.vocab_size) && token >= 0, "a token outside the vocabulary");

@@ -24,7 +24,7 @@ VitEncoder::VitEncoder(const VisionConfig& config, const PictureInfo& info, Visi
   const std::size_t widest = std::max({config.patch_values(), config.hidden_size, config.shuffled_size()});
   const std::uint32_t innermost = std::max({config.intermediate_size, config.hidden_size, config.projector ? config.output_size : 0});
   input_.resize(kVisionUnitRows * widest);
-  inner_.resize(std::size_t{kVisionUnitRows} * innermost);
+  inner_.resize(std::max<std::size_t>(std::size_t{kVisionUnitRows} * innermost, std::size_t{config.shuffle} * config.hidden_size));
   reserve_ones(std::max(innermost, config.num_rows()));
   scores_.resize(std::size_t{pool.num_threads()} * (kVisionHeadRows + 2) * config.num_rows());
 }
@@ -180,9 +180,26 @@ void VitEncoder::gather(const Work& work, std::uint32_t first, std::uint32_t cou
   }
 }
 
+// Each is the mean of `shuffle` rows and columns of patches, normed.
+void VitEncoder::average(const Work& work, std::uint32_t first, std::uint32_t count) {
+  const VisionConfig& c = config();
+  const std::size_t width = c.hidden_size, shuffle = c.shuffle, side = c.side(), out_side = side / shuffle;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t number = first + i, top = number / out_side * shuffle * side, left = number % out_side * shuffle;
+    float* const to = input_.data() + i * width;
+    std::fill_n(to, width, 0.0F);
+    for (std::size_t y = 0; y < shuffle; ++y) {
+      norm_rows(weights_.norm, work.stream.data() + (top + y * side + left) * width, c.shuffle, inner_.data());
+      for (std::size_t x = 0; x < shuffle; ++x) kernels().add(to, inner_.data() + x * width, c.hidden_size);
+    }
+    kernels().scale(to, 1.0F / static_cast<float>(c.shuffle * c.shuffle), c.hidden_size);
+    kernels().rms_norm(to, weights_.mean_norm.data(), c.norm_epsilon, to, c.hidden_size);
+  }
+}
+
 void VitEncoder::connect(const Work& work, std::uint32_t first, std::uint32_t count, float* embeds) {
   const VisionConfig& c = config();
-  gather(work, first, count);
+  c.averages ? average(work, first, count) : gather(work, first, count);
   if (!c.projector) return product(weights_.connector, input_.data(), count, embeds);
   product(weights_.connector, input_.data(), count, inner_.data());
   activate(*c.projector, inner_.data(), count, c.output_size);

@@ -36,7 +36,8 @@ class VitEncoder final : public VisionEncoder {
   void project(Work& work, std::uint32_t first, std::uint32_t count);
   void attend(Work& work, std::uint32_t head, std::uint32_t part);
   void mix(Work& work, std::uint32_t first, std::uint32_t count);
-  void gather(const Work& work, std::uint32_t first, std::uint32_t count);  // into input_
+  void gather(const Work& work, std::uint32_t first, std::uint32_t count);   // into input_
+  void average(const Work& work, std::uint32_t first, std::uint32_t count);  // the same
   void connect(const Work& work, std::uint32_t first, std::uint32_t count, float* embeds);
 
   VisionWeights weights_;

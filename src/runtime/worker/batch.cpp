@@ -31,6 +31,7 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
       outlooks_(max_num_seqs) {
   tokens_.reserve(max_num_batched_tokens);
   rope_positions_.reserve(max_num_batched_tokens);
+  last_seen_.reserve(max_num_batched_tokens);
   sequences_.reserve(max_num_seqs);
   output_rows_.reserve(max_num_batched_tokens);
   sampled_outputs_.reserve(std::size_t{max_num_seqs} * (num_spec_tokens + 1));
@@ -120,10 +121,15 @@ BatchInput Batch::build(const StepPlan& plan) {
   output_rows_.clear();
   embedded_.clear();
   rope_positions_.clear();
-  const bool has_grids = std::ranges::any_of(scheduled_, [this](const ScheduledRequest& request) {
-    const PromptPictures* const shown = pictures(request.slot);
-    return shown != nullptr && !shown->grids.empty();
-  });
+  last_seen_.clear();
+  const auto any_shows = [this](auto what) {
+    return std::ranges::any_of(scheduled_, [&](const ScheduledRequest& request) {
+      const PromptPictures* const shown = pictures(request.slot);
+      return shown != nullptr && what(*shown);
+    });
+  };
+  const bool has_grids = any_shows([](const PromptPictures& shown) { return !shown.grids.empty(); });
+  const bool sees_ahead = any_shows([](const PromptPictures& shown) { return shown.attend_whole; });
   sampled_outputs_.clear();
   prompt_runs_.clear();
   pool_runs_.clear();
@@ -145,10 +151,11 @@ BatchInput Batch::build(const StepPlan& plan) {
     tokens_.insert(tokens_.end(), request.drafts.begin(), request.drafts.end());
     if (pictures(request.slot) != nullptr) add_embedded(request);
     if (has_grids) add_positions(request);
+    if (sees_ahead) add_last_seen(request);
     add_outputs(request);
   }
   QUIRE_CHECK(tokens_.size() <= plan.num_scheduled_tokens && tokens_.size() <= max_num_batched_tokens_);
-  return {tokens_, sequences_, output_rows_, embedded_, rope_positions_};
+  return {tokens_, sequences_, output_rows_, embedded_, rope_positions_, last_seen_};
 }
 
 // Of the request whose tokens are the last ones.
@@ -175,6 +182,21 @@ void Batch::add_positions(const ScheduledRequest& request) {
   rope_positions_.resize(tokens_.size());
   place_rows(shown == nullptr ? std::span<const PlacedGrid>() : std::span(shown->grids), request.num_computed_tokens,
              std::span(rope_positions_).last(request.num_tokens));
+}
+
+// The same. The core cuts no prompt within such a picture.
+void Batch::add_last_seen(const ScheduledRequest& request) {
+  const std::uint32_t begin = request.num_computed_tokens, end = begin + request.num_tokens;
+  const auto first_row = last_seen_.size();
+  for (std::uint32_t at = begin; at < end; ++at) last_seen_.push_back(at);
+  const PromptPictures* const shown = pictures(request.slot);
+  if (shown == nullptr || !shown->attend_whole) return;
+  for (const MultimodalFeature& feature : shown->features) {
+    const std::uint32_t from = std::max(begin, feature.position.offset()), to = feature.position.end();
+    if (from >= end || from >= to) continue;
+    QUIRE_CHECK(to <= end, "a picture that attends to all of itself is computed in one step");
+    std::fill_n(last_seen_.begin() + static_cast<std::ptrdiff_t>(first_row + from - begin), to - from, to - 1);
+  }
 }
 
 // Of the request whose tokens are the last ones.

@@ -97,6 +97,7 @@ class Batch {
   void add_all(const ScheduledRequest& request, std::uint32_t begin);
   void add_embedded(const ScheduledRequest& request);
   void add_positions(const ScheduledRequest& request);
+  void add_last_seen(const ScheduledRequest& request);
   void add_pool_run(const ScheduledRequest& request, std::uint32_t begin);
 
   std::uint32_t max_model_len_;
@@ -109,6 +110,7 @@ class Batch {
   std::vector<std::uint32_t> output_rows_;
   std::vector<EmbeddedRow> embedded_;
   std::vector<RopePosition> rope_positions_;  // where a request has grids
+  std::vector<std::uint32_t> last_seen_;      // where pictures attend to all of themselves
   // Positions count in the request, places in the pass: batch-relative rows are in `output_rows_`.
   std::vector<PromptRows> prompt_rows_;                       // by slot
   std::vector<PoolingKind> pooling_;                          // by slot

@@ -25,6 +25,7 @@ bool has_size(const EncodedPicture& picture, const PictureTiles& tiles) {
 std::shared_ptr<const PromptPictures> PictureEncoder::take(std::span<const PromptPicture> pictures) {
   auto taken = std::make_shared<PromptPictures>();
   taken->width = vision_.config().output_size;
+  taken->attend_whole = vision_.config().attends_whole;
   const std::lock_guard lock(mutex_);
   for (const PromptPicture& picture : pictures) {
     taken->features.push_back({picture.identifier, picture.position});

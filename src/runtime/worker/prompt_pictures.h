@@ -29,6 +29,7 @@ struct PromptPictures {
   std::uint32_t width = 0;  // floats of an embedding
   // Of each, where the model counts rows and columns of pictures; else empty.
   std::vector<PlacedGrid> grids;
+  bool attend_whole = false;  // each to all of itself (VisionConfig::attends_whole)
 
   [[nodiscard]] bool are_done() const {
     for (const auto& picture : pictures)

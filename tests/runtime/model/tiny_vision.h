@@ -1,5 +1,5 @@
 #pragma once
-// Small models that see: a folder of Idefics3, SmolVLM or LLaVA.
+// Small models that see: a folder of Idefics3, SmolVLM, LLaVA or Gemma 3.
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <cstdint>
@@ -42,6 +42,11 @@ inline void add_vision_tensors(const VisionConfig& c, GgmlType type, std::vector
     linear(at + "mlp.fc2", width, inner);
   }
   norm(tower + "post_layernorm");
+  if (c.averages) {
+    vector("model.multi_modal_projector.mm_soft_emb_norm.weight", width);
+    out.push_back(make_tensor("model.multi_modal_projector.mm_input_projection_weight", type, {width, c.output_size}));
+    return;
+  }
   if (!c.projector) {
     out.push_back(make_tensor("model.connector.modality_projection.proj.weight", type, {c.output_size, c.shuffled_size()}));
     return;
@@ -72,6 +77,7 @@ inline std::string processor_of(const VisionConfig& c, std::uint32_t longest_edg
       "image_std": [0.5, 0.5, 0.5], "resample": 1, "size": {"longest_edge": )" +
            std::to_string(longest_edge) + R"(}, "max_image_size": {"longest_edge": )" + side + "}}";
   const std::string square = R"({"height": )" + side + R"(, "width": )" + side + "}";
+  if (c.processor == "gemma3") return R"({"image_processor_type": "Gemma3ImageProcessor", "size": )" + square + "}";
   if (!c.class_token) return R"({"image_processor_type": "SiglipImageProcessor", "size": )" + square + "}";
   return R"({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": )" + side + R"(}, "crop_size": )" + square + "}";
 }

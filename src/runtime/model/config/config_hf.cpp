@@ -234,11 +234,11 @@ Result<TextPart> text_part(const JsonRef& whole) {
   JsonFields fields(whole);
   std::string type = fields.need<std::string>("model_type");
   if (const auto& error = fields.error()) return std::unexpected(*error);
-  if (type != "gemma3" && type != "mistral3") return TextPart{whole, std::move(type)};
+  if (type != "mistral3") return TextPart{whole, std::move(type)};
   auto inner = whole.at("text_config");
   if (!inner) return std::unexpected(std::move(inner.error()));
   JsonFields text(*inner);
-  std::string architecture = text.get_or<std::string>("model_type", type == "gemma3" ? "gemma3_text" : "mistral");
+  std::string architecture = text.get_or<std::string>("model_type", "mistral");
   if (const auto& error = text.error()) return std::unexpected(*error);
   return TextPart{std::move(*inner), std::move(architecture), true};
 }
@@ -259,8 +259,8 @@ Result<ModelConfig> read_decoder(const JsonRef& json, const std::string& archite
         "use a model of the families llama (with SmolLM2), mistral, qwen2, qwen3, phi3, granite, smollm3, olmo2, olmo3, seed_oss, "
         "ernie4_5, arcee, glm, glm4, exaone4, hunyuan_v1_dense, gemma2, gemma3 or mistral3, a mixture of experts of mixtral, qwen2_moe, "
         "qwen3_moe, olmoe, granitemoe, ernie4_5_moe, hunyuan_v1_moe, gpt_oss, deepseek_v2, deepseek_v3, glm4_moe or dots1, a hybrid of "
-        "lfm2, lfm2_moe, granitemoehybrid, nemotron_h, bamba, falcon_h1 or qwen3_next, one that sees of idefics3, smolvlm, llava, qwen2_vl "
-        "or qwen2_5_vl, or whisper");
+        "lfm2, lfm2_moe, granitemoehybrid, nemotron_h, bamba, falcon_h1 or qwen3_next, one that sees of idefics3, smolvlm, llava, gemma3, "
+        "qwen2_vl or qwen2_5_vl, or whisper");
   }
   read_shape(fields, *known, is_part ? usual_shape(config.architecture) : nullptr, config);
   config.rope_theta = fields.get_or<double>("rope_theta", known->rope_theta);
@@ -299,10 +299,15 @@ Result<ModelConfig> config_with_pictures(const JsonRef& whole, const VisionFamil
     if (!is_tied) return std::unexpected(is_tied.error());
     config->tied_embeddings = *is_tied;
   }
-  config->takes_images = family.may_be_flat && !whole.find("vision_config");
+  config->takes_images = family.may_be_blind && !whole.find("vision_config");
   if (config->takes_images) return config;
   auto vision = read_vision(family, whole, config->hidden_size, config->vocab_size);
   if (!vision) return std::unexpected(std::move(vision.error()));
+  // Rows of a picture that has begun need its first ones.
+  for (const std::uint32_t window : config->sliding_windows)
+    if (vision->attends_whole && window > 0 && window < vision->num_embeds())
+      return fail(ErrorCode::unsupported, "config.json: sliding_window",
+                  fmt::format("is {}, and a picture has {} tokens", window, vision->num_embeds()), "use a model with a larger window");
   config->vision = *std::move(vision);
   return config;
 }

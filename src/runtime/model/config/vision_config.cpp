@@ -15,11 +15,14 @@ namespace quire {
 const VisionFamily* find_vision_family(std::string_view architecture) {
   static constexpr std::array<std::string_view, 3> kDecoders{"llama", "mistral", "qwen2"};
   static constexpr std::span<const std::string_view> kLlama = std::span(kDecoders).first(1);
+  static constexpr std::array<std::string_view, 1> kGemma3{"gemma3_text"};
   static constexpr std::array<std::string_view, 2> kQwen2{"qwen2_vl_text", "qwen2_vl"}, kQwen2_5{"qwen2_5_vl_text", "qwen2_5_vl"};
-  static constexpr std::array kFamilies{
-      VisionFamily{"idefics3", kLlama, read_idefics3_vision}, VisionFamily{"smolvlm", kLlama, read_idefics3_vision},
-      VisionFamily{"llava", kDecoders, read_llava_vision}, VisionFamily{"qwen2_vl", kQwen2, read_qwen2_vision, true},
-      VisionFamily{"qwen2_5_vl", kQwen2_5, read_qwen2_5_vision, true}};
+  static constexpr std::array kFamilies{VisionFamily{"idefics3", kLlama, read_idefics3_vision},
+                                        VisionFamily{"smolvlm", kLlama, read_idefics3_vision},
+                                        VisionFamily{"llava", kDecoders, read_llava_vision},
+                                        VisionFamily{"gemma3", kGemma3, read_gemma3_vision, true},
+                                        VisionFamily{"qwen2_vl", kQwen2, read_qwen2_vision, true, true},
+                                        VisionFamily{"qwen2_5_vl", kQwen2_5, read_qwen2_5_vision, true, true}};
   const auto* const found = std::ranges::find(kFamilies, architecture, &VisionFamily::architecture);
   return found == kFamilies.end() ? nullptr : found;
 }

@@ -34,6 +34,9 @@ struct VisionConfig {
   bool post_norm = true;          // behind the last one
   std::uint32_t num_skipped = 0;  // first outputs that become no embeddings
   std::uint32_t shuffle = 1;      // patches of so many rows and columns become one embedding
+  // Gemma 3's: the mean of those patches, an RMS norm, and one matrix, which the file has turned.
+  bool averages = false;
+  bool attends_whole = false;  // embeddings of a picture attend to all of it in the decoder, not only to what is before them
   // LLaVA's projector is of two matrices, with this between them; else there is one, without a bias.
   std::optional<VisionActivation> projector = std::nullopt;
   bool projector_bias = true;
@@ -55,7 +58,8 @@ struct VisionConfig {
   [[nodiscard]] std::uint32_t grid_side() const { return counts_rows ? patch_size * shuffle : 0; }
   [[nodiscard]] std::uint32_t head_dim() const { return hidden_size / num_heads; }
   [[nodiscard]] std::uint32_t patch_values() const { return 3 * frames * patch_size * patch_size; }
-  [[nodiscard]] std::uint32_t shuffled_size() const { return hidden_size * shuffle * shuffle; }
+  // Of what an embedding is projected from.
+  [[nodiscard]] std::uint32_t shuffled_size() const { return averages ? hidden_size : hidden_size * shuffle * shuffle; }
 };
 
 inline constexpr std::uint32_t kMostVisionHeadDim = 512;
@@ -68,8 +72,8 @@ struct VisionFamily {
   std::span<const std::string_view> decoders;  // the model_type of its text_config, the usual one first
   // The rest of it; `output_size` is the decoder's hidden_size. Errors: `unsupported`, `corrupt`, naming the key.
   Result<VisionConfig> (*read)(const JsonRef& config, std::uint32_t output_size);
-  // There may be no text_config, and the whole is the decoder's, too; nor a vision_config, and the decoder is served alone.
-  bool may_be_flat = false;
+  // There may be no vision_config, and the decoder is served alone; nor a text_config, and the whole is the decoder's, too.
+  bool may_be_blind = false, may_be_flat = false;
 };
 
 // Null: no model that sees, or none that is served as one.

@@ -32,6 +32,7 @@ Result<VisionConfig> checked_tower(VisionConfig config, std::initializer_list<co
 // Each as VisionFamily::read.
 Result<VisionConfig> read_idefics3_vision(const JsonRef& config, std::uint32_t output_size);
 Result<VisionConfig> read_llava_vision(const JsonRef& config, std::uint32_t output_size);
+Result<VisionConfig> read_gemma3_vision(const JsonRef& config, std::uint32_t output_size);
 Result<VisionConfig> read_qwen2_vision(const JsonRef& config, std::uint32_t output_size);
 Result<VisionConfig> read_qwen2_5_vision(const JsonRef& config, std::uint32_t output_size);
 

@@ -40,6 +40,8 @@ struct BatchInput {
   std::span<const EmbeddedRow> embedded = {};  // ascending
   // [row]; empty: each row's place in its request, as where no picture is before it.
   std::span<const RopePosition> rope_positions = {};
+  // [row]: the last place of its request that it attends to; empty: its own. What is beyond it is of this pass.
+  std::span<const std::uint32_t> last_seen = {};
 };
 
 // What a pass gives out of its output rows; what is not wanted is empty.

@@ -12,26 +12,36 @@
 namespace quire {
 namespace {
 
-// What attends for `count` rows of one sequence; their results become rows `out_row` and on.
+// Rows from `row` on that one item has: those that see what is before them, or one that sees more.
+std::uint32_t rows_of_item(const Workspace& w, std::uint32_t row, std::uint32_t most) {
+  const auto sees_more = [&w](std::uint32_t at) { return w.last_seen[at] > w.positions[at]; };
+  std::uint32_t rows = 1;
+  while (rows < std::min(most, kAttentionItemRows) && !sees_more(row) && !sees_more(row + rows)) ++rows;
+  return rows;
+}
+
+// What attends for `count` rows of one sequence; their results become rows `out_row` and on. To the kernel a row that sees more stands
+// where it sees to, with a window as much wider.
 void add_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::uint32_t row, std::uint32_t count, std::uint32_t out_row) {
   const Workspace& w = pass.workspace;
   const LayerShape& shape = pass.shape;
-  for (std::uint32_t done = 0; done < count; done += kAttentionItemRows) {
-    const std::uint32_t rows = std::min(kAttentionItemRows, count - done);
-    const std::uint32_t last = w.positions[row + done] + rows - 1;
-    group.work += std::uint64_t{rows} * (last + 1 - window_begin(group.window, w.positions[row + done])) * shape.q_size();
+  for (std::uint32_t done = 0, rows = 0; done < count; done += rows) {
+    const std::uint32_t first = row + done, more = w.last_seen[first] - w.positions[first];
+    rows = rows_of_item(w, first, count - done);
+    const std::uint32_t window = group.window == 0 ? 0 : group.window + more;
+    group.work += std::uint64_t{rows} * (w.last_seen[first + rows - 1] + 1 - window_begin(window, w.last_seen[first])) * shape.q_size();
     for (std::uint32_t head = 0; head < shape.num_kv_heads; ++head) {
-      group.items.push_back({.q = w.qkv + (row + done) * shape.qkv_size(),
+      group.items.push_back({.q = w.qkv + first * shape.qkv_size(),
                              .out = w.mixed + std::size_t{out_row + done} * shape.q_size(),
                              .q_stride = shape.qkv_size(),
                              .out_stride = shape.q_size(),
                              .rows = rows,
-                             .first_position = w.positions[row + done],
+                             .first_position = w.last_seen[first],
                              .kv_head = head,
                              .group = shape.group(),
                              .blocks = blocks,
                              .scale = shape.attention_scale,
-                             .window = group.window,
+                             .window = window,
                              .soft_cap = shape.attention_soft_cap});
     }
   }
@@ -179,6 +189,7 @@ void lay_out(Pass& pass, const BatchInput& input, const KvLayout& layout, const 
     add_adapted(adapted, sequence.adapter, row, sequence.num_tokens);
     for (std::uint32_t i = 0; i < sequence.num_tokens; ++i) {
       pass.workspace.sources[row] = row;
+      pass.workspace.last_seen[row] = input.last_seen.empty() ? sequence.first_position + i : input.last_seen[row];
       pass.workspace.positions[row++] = sequence.first_position + i;
     }
   }

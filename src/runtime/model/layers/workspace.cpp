@@ -97,6 +97,7 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   const auto carve = [&](std::byte* base) {
     Carver carver(base);
     carver.take(positions, rows);
+    carver.take(last_seen, rows);
     for (GroupPass& group : groups) carver.take(group.kv_slots, rows);
     const std::size_t pairs = config.rotary_dim / 2;
     const std::size_t window_pairs = config.window_rope_theta == 0.0 ? 0 : pairs;
@@ -145,7 +146,8 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   if (limits.max_lora_rank > 0) adapted.parts.reserve(limits.sequences);
   for (GroupPass& group : groups) {
     // Where each row sees all there is, it is an item of its own.
-    const std::size_t row_items = config.cross_positions > 0 ? rows : limits.rows / kAttentionItemRows + limits.sequences;
+    const bool by_row = config.cross_positions > 0 || (config.vision && config.vision->attends_whole);
+    const std::size_t row_items = by_row ? rows : limits.rows / kAttentionItemRows + limits.sequences;
     group.items.reserve(config.num_kv_heads * row_items + shared_rows * segments);
     group.joins.reserve(shared_rows);
     if (!has_states) continue;

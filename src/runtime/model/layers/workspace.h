@@ -159,6 +159,7 @@ class Workspace {
   }
 
   std::uint32_t* positions = nullptr;  // [row]
+  std::uint32_t* last_seen = nullptr;  // [row]: the last position that it attends to
   RowAngles angles;
   RowAngles window_angles;            // where layers with a window rotate in a way of their own
   float* hidden = nullptr;            // [row][hidden_size]: the residual stream

@@ -29,6 +29,8 @@ std::unexpected<Error> refuse_picture_key(const JsonRef& json, std::string_view 
 Result<PictureInfo> read_idefics3_info(const PictureFiles& files, const VisionConfig& vision);
 // LLaVA's, with CLIPImageProcessor or SiglipImageProcessor.
 Result<PictureInfo> read_llava_info(const PictureFiles& files, const VisionConfig& vision);
+// Gemma3ImageProcessor.
+Result<PictureInfo> read_gemma3_info(const PictureFiles& files, const VisionConfig& vision);
 // Qwen2VLImageProcessor.
 Result<PictureInfo> read_qwen_info(const PictureFiles& files, const VisionConfig& vision);
 

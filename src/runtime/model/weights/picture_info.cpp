@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 using InfoReader = Result<PictureInfo> (*)(const PictureFiles& files, const VisionConfig& vision);
 
 InfoReader reader_of(std::string_view processor) {
-  constexpr std::array<std::pair<std::string_view, InfoReader>, 3> kReaders{
-      {{"idefics3", read_idefics3_info}, {"llava", read_llava_info}, {"qwen2_vl", read_qwen_info}}};
+  constexpr std::array<std::pair<std::string_view, InfoReader>, 4> kReaders{
+      {{"idefics3", read_idefics3_info}, {"llava", read_llava_info}, {"gemma3", read_gemma3_info}, {"qwen2_vl", read_qwen_info}}};
   const auto* const found = std::ranges::find(kReaders, processor, &std::pair<std::string_view, InfoReader>::first);
   QUIRE_CHECK(found != kReaders.end(), "a processor that is known");
   return found->second;

@@ -42,6 +42,10 @@ class TaskCollector {
   void matrix(const std::string& name, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out) {
     if (auto view = take(name, 2, rows, columns)) tasks_.push_back({std::move(*view), &out, nullptr});
   }
+  // Which the file has as [columns][rows].
+  void turned(const std::string& name, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out) {
+    if (auto view = take(name, 2, columns, rows)) tasks_.push_back({std::move(*view), &out, nullptr, false, Picked{.turned = true}});
+  }
   void vector(const std::string& name, std::uint32_t size, std::vector<float>& out) {
     if (auto view = take(name, 1, 1, size)) tasks_.push_back({std::move(*view), nullptr, &out});
   }

@@ -35,6 +35,11 @@ bool is_unused(std::string_view name, const VisionConfig& c) {
 }
 
 void collect_connector(TaskCollector& collector, const VisionConfig& c, VisionWeights& out) {
+  if (c.averages) {
+    collector.vector("multi_modal_projector.mm_soft_emb_norm.weight", c.hidden_size, out.mean_norm);
+    collector.turned("multi_modal_projector.mm_input_projection_weight", c.output_size, c.hidden_size, out.connector.matrix);
+    return;
+  }
   if (!c.projector) {
     collector.matrix("connector.modality_projection.proj.weight", c.output_size, c.shuffled_size(), out.connector.matrix);
     return;
@@ -90,6 +95,8 @@ Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, 
   auto tasks = collector.finish();
   if (!tasks) return std::unexpected(std::move(tasks.error()));
   if (auto packed = pack_weights(file, *tasks, pool, {}); !packed) return std::unexpected(std::move(packed.error()));
+  // As Gemma keeps its norms.
+  for (float& weight : out.mean_norm) weight += 1.0F;
   return out;
 }
 

@@ -68,9 +68,11 @@ struct NaiveScheduler {
       const auto end = static_cast<std::int32_t>(item.position.end());
       if (begin >= s.computed + n + shift) break;
       if (config.encoder.is_encoder_decoder ? s.computed > 0 : end <= s.computed) continue;
-      if (!config.encoder.is_encoder_decoder && (this_step.contains(item.identifier) || cache.check_and_reference(s.inputs(), i))) continue;
+      const bool cut = config.encoder.uncut_items && s.computed + n < end;
+      if (!cut && !config.encoder.is_encoder_decoder && (this_step.contains(item.identifier) || cache.check_and_reference(s.inputs(), i)))
+        continue;
       const bool torn = config.encoder.disable_chunked_mm_input && s.computed < begin && s.computed + n < end;
-      if (torn || !cache.can_allocate(s.inputs(), i, budget, planned)) {
+      if (cut || torn || !cache.can_allocate(s.inputs(), i, budget, planned)) {
         n = std::max(0, begin - (s.computed + shift));
         ++num_put_off;
         break;
@@ -160,7 +162,7 @@ Sequence random_sequence(Random& random, std::uint64_t id, bool encoder_decoder)
 }
 
 struct Mode {
-  bool use_eagle, is_encoder_decoder, whole_items;
+  bool use_eagle, is_encoder_decoder, whole_items, uncut_items = false;
 };
 
 CoreConfig config_of(const Mode& mode) {
@@ -173,6 +175,7 @@ CoreConfig config_of(const Mode& mode) {
   config.speculation.use_eagle = mode.use_eagle;
   config.encoder.is_encoder_decoder = mode.is_encoder_decoder;
   config.encoder.disable_chunked_mm_input = mode.whole_items;
+  config.encoder.uncut_items = mode.uncut_items;
   return config;
 }
 
@@ -217,6 +220,7 @@ int play(const Mode& mode, std::uint64_t seed, int num_steps) {
 TEST(EncoderInputs, EqualAPlainWalkOverTheItems) {
   for (const bool use_eagle : {false, true})
     for (const bool whole_items : {false, true}) EXPECT_GT(play({use_eagle, false, whole_items}, 5, 400), 20);
+  EXPECT_GT(play({false, false, false, true}, 7, 400), 20);
   play({false, true, false}, 6, 400);
 }
 

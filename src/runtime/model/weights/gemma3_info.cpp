@@ -1,0 +1,45 @@
+// Gemma3ImageProcessor: a picture is scaled to a square. Cutting further pictures out of it ("pan and scan") is off unless a folder asks
+// for it.
+#include <fmt/format.h>
+
+#include "runtime/model/weights/picture_fields.h"
+
+namespace quire {
+
+Result<PictureInfo> read_gemma3_info(const PictureFiles& files, const VisionConfig& vision) {
+  const JsonRef& json = files.image;
+  JsonFields fields(json);
+  PictureInfo info{.processor = "gemma3",
+                   .tile_side = vision.image_size,
+                   .splits = false,
+                   .filter = 2,
+                   .mean = {0.5F, 0.5F, 0.5F},
+                   .deviation = {0.5F, 0.5F, 0.5F}};
+  read_pixel_fields(json, fields, info);
+  if (fields.get_optional<bool>("do_pan_and_scan").value_or(false))
+    fields.refuse(refuse_picture_key(json, "do_pan_and_scan", "is on, which is not implemented").error());
+  std::uint32_t height = 224, width = 224;
+  if (const auto size = json.find("size")) {
+    JsonFields inside(*size);
+    height = inside.need<std::uint32_t>("height");
+    width = inside.need<std::uint32_t>("width");
+    if (const auto& error = inside.error()) fields.refuse(*error);
+  }
+  if (const auto& error = fields.error()) return std::unexpected(*error);
+  if (height != info.tile_side || width != info.tile_side)
+    return refuse_picture_key(json, "size", fmt::format("is {} x {}, and the encoder takes pictures of {}", width, height, info.tile_side));
+  for (const std::optional<JsonRef>& file : {std::optional(json), files.whole}) {
+    if (!file) continue;
+    const auto tokens = file->get_optional<std::uint32_t>("image_seq_length");
+    if (!tokens) return std::unexpected(tokens.error());
+    if (*tokens && **tokens != vision.num_embeds())
+      return refuse_picture_key(*file, "image_seq_length", fmt::format("is {}, and the encoder gives {}", **tokens, vision.num_embeds()));
+  }
+  info.max_tiles = 1;
+  info.tile_tokens = vision.num_embeds();
+  info.token = vision.token;
+  info.attends_whole = true;
+  return info;
+}
+
+}  // namespace quire
