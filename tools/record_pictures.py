@@ -13,7 +13,7 @@ import pathlib
 
 import numpy as np
 from PIL import Image
-from transformers import CLIPImageProcessor, Idefics3ImageProcessor, Qwen2VLImageProcessor, SiglipImageProcessor
+from transformers import CLIPImageProcessor, Gemma3ImageProcessor, Idefics3ImageProcessor, Qwen2VLImageProcessor, SiglipImageProcessor
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "pictures"
 RESIZES = [("rgb.png", 50, 31, 1), ("rgb.png", 17, 64, 2), ("rgb.png", 90, 70, 3), ("rgb.png", 5, 3, 4), ("rgb.png", 29, 11, 5),
@@ -24,6 +24,8 @@ IDEFICS3 = [("rgb.png", True, 64, 16), ("rgb.png", False, 64, 16), ("rgb.png", T
 # name, shorter side before the middle is cut out (0: it is scaled to a square), side, filter
 LLAVA = [("rgb.png", 20, 20, 3), ("rgb.png", 31, 16, 3), ("tall.png", 14, 14, 3), ("line.png", 9, 9, 3), ("jpeg_420.jpg", 37, 36, 2),
          ("rgb.png", 23, 23, 3), ("tall.png", 11, 10, 3), ("rgb.png", 0, 28, 3), ("tall.png", 0, 11, 3), ("grey.png", 0, 37, 2)]
+# name, side
+GEMMA3 = [("rgb.png", 28), ("tall.png", 14), ("line.png", 50), ("grey.png", 11)]
 # name, least and most pixels, sides of a patch and of what is merged
 QWEN_VL = [("rgb.png", 64, 65536, 4, 2), ("rgb.png", 64, 300, 4, 2), ("rgb.png", 3136, 65536, 14, 2), ("line.png", 64, 65536, 4, 2),
            ("line.png", 4096, 65536, 4, 2), ("tall.png", 64, 512, 4, 2), ("tall.png", 3136, 65536, 14, 2), ("jpeg_420.jpg", 1, 65536, 3, 2),
@@ -108,6 +110,10 @@ def main():
         out = processor(load(name), return_tensors="np", input_data_format="channels_last")
         tile = out["pixel_values"][0].astype(np.uint8).transpose(1, 2, 0)
         lines.append(f"llava {name} {shortest} {side} {number} {digest(tile)}")
+    for name, side in GEMMA3:
+        processor = Gemma3ImageProcessor(size={"height": side, "width": side}, do_rescale=False, do_normalize=False)
+        out = processor(load(name), return_tensors="np", input_data_format="channels_last")
+        lines.append(f"gemma3 {name} {side} {digest(out['pixel_values'][0].astype(np.uint8).transpose(1, 2, 0))}")
     for name, least, most, patch, merge in QWEN_VL:
         processor = Qwen2VLImageProcessor(min_pixels=least, max_pixels=most, patch_size=patch, merge_size=merge, do_rescale=False,
                                           do_normalize=False)

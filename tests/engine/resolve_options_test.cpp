@@ -75,6 +75,31 @@ TEST(ResolveOptions, AdaptersAreCheckedAndTheirLimitReachesTheCore) {
   EXPECT_EQ(refused({.modules = {{"a", "/a"}}}), "lora_modules");  // nobody could ask for it
 }
 
+TEST(ResolveOptions, APictureThatIsNotCutHasRoomInAStep) {
+  ModelInfo model = small_model();
+  model.pictures.processor = "gemma3";
+  model.pictures.max_tiles = 1;
+  model.pictures.tile_tokens = 40;
+  const auto resolve = [&](auto change) {
+    EngineOptions options;
+    options.scheduler.max_num_seqs = 5;
+    options.scheduler.max_num_batched_tokens = 44;
+    change(options);
+    return resolve_options(options, model, {1, 0});
+  };
+  const auto refused = [&](auto change) {
+    const auto resolved = resolve(change);
+    return resolved ? std::string() : resolved.error().field;
+  };
+  const auto smaller = [](EngineOptions& options) { options.scheduler.max_num_batched_tokens = 43; };
+  EXPECT_FALSE(core_config(resolve(smaller).value(), model).encoder.uncut_items);
+  model.pictures.attends_whole = true;
+  EXPECT_TRUE(core_config(resolve([](EngineOptions&) {}).value(), model).encoder.uncut_items);
+  EXPECT_EQ(refused(smaller), "max_num_batched_tokens");
+  EXPECT_EQ(refused([](EngineOptions& options) { options.speculation = {.num_speculative_tokens = 1}; }), "max_num_batched_tokens");
+  EXPECT_EQ(refused([](EngineOptions& options) { options.scheduler.long_prefill_token_threshold = 39; }), "long_prefill_token_threshold");
+}
+
 TEST(ResolveOptions, TheCoreIsToldWhatTheEngineWasTold) {
   EngineOptions options;
   options.cache.num_blocks = 50;

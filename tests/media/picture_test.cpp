@@ -12,6 +12,7 @@
 #include "base/base64.h"
 #include "base/digest.h"
 #include "media/data_url.h"
+#include "media/gemma3.h"
 #include "media/idefics3.h"
 #include "media/llava.h"
 #include "media/qwen_vl.h"
@@ -136,6 +137,21 @@ TEST_F(PictureTest, LlavaCutsAsTransformersDoes) {
   }
 }
 
+TEST_F(PictureTest, Gemma3ScalesAsTransformersDoes) {
+  for (auto& line : recorded("gemma3")) {
+    std::string name, digest;
+    PictureInfo info{.processor = "gemma3", .filter = 2, .tile_tokens = 3, .max_tiles = 1};
+    line >> name >> info.tile_side >> digest;
+    const Picture picture = decoded(name);
+    const PictureTiles tiles = kGemma3.tiles(picture, info);
+    EXPECT_EQ(digest_of(tiles.rgb), digest) << name << " " << info.tile_side;
+    const auto shape = kGemma3.shape(picture.width, picture.height, info);
+    ASSERT_TRUE(shape.has_value());
+    EXPECT_EQ(shape->num_bytes(), tiles.rgb.size());
+    EXPECT_EQ(kGemma3.text(*shape), "\n\n<start_of_image><image_soft_token><image_soft_token><image_soft_token><end_of_image>\n\n");
+  }
+}
+
 TEST_F(PictureTest, QwenScalesAsTransformersDoes) {
   for (auto& line : recorded("qwen_vl")) {
     std::string name, digest;
@@ -231,7 +247,7 @@ TEST(ResampleTest, APartCostsWhatThePartCosts) {
 }
 
 TEST(PictureProcessors, AreFoundByTheirNames) {
-  for (const char* name : {"idefics3", "llava"}) {
+  for (const char* name : {"idefics3", "llava", "gemma3", "qwen2_vl"}) {
     ASSERT_NE(find_picture_processor(name), nullptr) << name;
     EXPECT_EQ(find_picture_processor(name)->name, name);
   }

@@ -11,7 +11,10 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kHeadParts = 2;  // in which the queries of a head take turns
+// In which the queries of a head take turns: some milliseconds each.
+std::uint32_t head_parts(std::uint32_t patches) {
+  return std::max(2U, patches / 256);
+}
 
 std::uint32_t units_of(std::uint32_t rows) {
   return (rows + kVisionUnitRows - 1) / kVisionUnitRows;
@@ -48,7 +51,7 @@ void VitEncoder::start(std::unique_ptr<VisionWork>& work, const VisionTile& tile
 }
 
 std::uint32_t VitEncoder::num_units(Stage stage) const {
-  if (stage == Stage::attend) return config().num_heads * kHeadParts;
+  if (stage == Stage::attend) return config().num_heads * head_parts(config().num_rows());
   return units_of(stage == Stage::connect ? config().num_embeds() : config().num_rows());
 }
 
@@ -65,7 +68,7 @@ bool VitEncoder::step(VisionWork& work, std::span<float> embeds) {
       project(own, first, count);
       break;
     case Stage::attend:
-      attend(own, own.unit / kHeadParts, own.unit % kHeadParts);
+      attend(own, own.unit / head_parts(rows), own.unit % head_parts(rows));
       break;
     case Stage::mix:
       mix(own, first, count);
@@ -130,7 +133,8 @@ void VitEncoder::attend(Work& work, std::uint32_t head, std::uint32_t part) {
   if (part == 0) work.head = pack_head(work.k.data() + from, work.v.data() + from, width, patches, dim);
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
   const std::uint32_t num_blocks = (patches + kVisionHeadRows - 1) / kVisionHeadRows;
-  const std::uint32_t first_block = num_blocks * part / kHeadParts, end_block = num_blocks * (part + 1) / kHeadParts;
+  const std::uint32_t parts = head_parts(patches);
+  const std::uint32_t first_block = num_blocks * part / parts, end_block = num_blocks * (part + 1) / parts;
   pool().parallel_for(end_block - first_block, 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
     float* const scores = scores_.data() + std::size_t{thread} * (kVisionHeadRows + 2) * patches;
     for (std::uint32_t block = first_block + begin; block < first_block + end; ++block) {

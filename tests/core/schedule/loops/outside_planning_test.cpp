@@ -187,6 +187,49 @@ TEST(EncoderInputs, WholeItemsOnlyWithoutChunking) {
   d.apply();
 }
 
+// The first and the last of four steps would be cut by vLLM's rule: one has an item at its begin, the other one that is in the cache.
+TEST(EncoderInputs, AnUncutItemWaitsForAStepWithRoomForAllOfIt) {
+  CoreConfig config = encoder_config();
+  config.encoder.uncut_items = true;
+  config.scheduler.max_num_batched_tokens = 8;
+  CoreDriver d(config);
+  const Tokens first = CoreDriver::prompt(1, 5), second = CoreDriver::prompt(2, 12);
+  d.add(with_items(1, first, {}));
+  d.add(with_items(2, second, {{"a", PlaceholderRange(0, 6U)}, {"b", PlaceholderRange(7, 4U)}}));
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1})) << "three tokens are left";
+  d.apply();
+  const StepPlan& whole = d.plan();
+  ASSERT_EQ(whole.scheduled.size(), 2U);
+  EXPECT_EQ(whole.scheduled[1].num_tokens, 7U) << "all of the first and what is before the other one";
+  d.apply();
+  EXPECT_EQ(d.plan().scheduled[1].num_tokens, 5U);
+  d.apply();
+}
+
+TEST(EncoderInputs, WhatAPrefixHitLeavesOfAnUncutItemIsComputedTogether) {
+  CoreConfig config = encoder_config();
+  config.encoder.uncut_items = true;
+  config.prefix_cache.enable_prefix_caching = true;
+  config.scheduler.max_num_batched_tokens = 12;
+  CoreDriver d(config);
+  const Tokens prompt = CoreDriver::prompt(1, 12);
+  const std::vector<MultimodalFeature> items{{"a", PlaceholderRange(2, 8U)}};
+  d.add(with_items(1, prompt, items));
+  for (int i = 0; i < 4; ++i) d.step();
+  Tokens second = prompt;
+  second[10] = 901;
+  const Tokens other = CoreDriver::prompt(3, 11);
+  d.add(with_items(3, other, {}));
+  d.add(with_items(2, second, items));
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({3})) << "one token is left, and two of the item";
+  d.apply();
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(plan.scheduled.size(), 2U);
+  EXPECT_EQ(plan.scheduled[1].num_computed_tokens, 8U);
+  EXPECT_EQ(plan.scheduled[1].num_tokens, 4U);
+  d.apply();
+}
+
 TEST(EncoderInputs, Trap35ARequestThatDoesNotEnterGivesItsReferencesBack) {
   CoreConfig config = encoder_config();
   config.kv.num_blocks = 7;
