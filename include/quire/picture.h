@@ -30,6 +30,8 @@ struct PictureInfo {
   bool counts_rows = false;                      // the decoder counts rows and columns of embeddings, which stand side by side
   bool attends_whole = false;                    // in the decoder, its embeddings attend to all of it: its prompt is never cut within
 
+  std::uint32_t embed_size = 0;  // numbers of an embedding
+
   [[nodiscard]] bool any() const { return !processor.empty(); }
   [[nodiscard]] std::uint32_t max_tokens() const { return max_tiles * tile_tokens; }
   // Of a tile of that size; 0: the encoder takes none.
@@ -51,11 +53,18 @@ struct PictureTiles {
   [[nodiscard]] std::size_t tile_bytes() const { return std::size_t{3} * side * height(); }
 };
 
+// What an encoder of the model has made of a picture elsewhere.
+struct PictureEmbeds {
+  std::vector<float> values;            // [embedding][PictureInfo::embed_size], finite
+  std::uint32_t rows = 0, columns = 0;  // of embeddings, where the decoder counts them (PictureInfo::counts_rows)
+};
+
 // One picture of a prompt, whose tokens are there (PictureInfo::token where an embedding goes).
 struct PromptPicture {
   std::string identifier;     // names its content: equal ones share embeddings and blocks
   PlaceholderRange position;  // as many embeddings as its tiles have tokens
   std::shared_ptr<const PictureTiles> tiles;
+  std::shared_ptr<const PictureEmbeds> embeds{};  // in place of tiles: as many as the position takes, and nothing is encoded
 };
 
 }  // namespace quire

@@ -43,6 +43,7 @@ struct QUIRE_API ServerOptions {
   std::uint32_t max_connections = 4096;
   std::uint32_t max_choices = 128;   // prompts times n of one request
   std::uint32_t max_pictures = 999;  // of one request, where the model sees
+  bool enable_mm_embeds = false;     // a request may bring what an encoder has made of a picture, in its place
   // Hosts from which pictures are fetched that requests give the address of (http, https); empty: none are. An address of a private
   // network is reached only where it is named itself.
   std::vector<std::string> allowed_media_domains{};

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "engine/seeing_model.h"
 #include "quire/engine.h"
 #include "runtime/model/rig.h"
+#include "runtime/model/vision_encoder.h"
 
 namespace quire {
 namespace {
@@ -168,6 +171,56 @@ TEST_P(PictureEngine, SeveralAnswersToOnePromptShowTheSamePicture) {
   request.n = 1;
   const auto alone = sink.wait((*engine)->submit(request, sink).value()).tokens;
   for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(sink.wait(RequestId{first.value + i}).tokens, alone);
+  EXPECT_EQ((*engine)->stop(60.0), 0U);
+}
+
+// What the model's encoder makes of a tile.
+PictureEmbeds embeds_of(const std::string& model, const PictureTiles& tiles, std::uint32_t num_embeds) {
+  tiny::Rig rig(model, {});
+  VisionEncoder& encoder = *rig.model().vision();
+  VisionRun run;
+  encoder.begin(run, VisionTile{tiles.rgb, tiles.side, tiles.height()});
+  while (!run.is_done()) encoder.advance(run);
+  PictureEmbeds embeds{.values = {run.embeds().begin(), run.embeds().end()}};
+  if (const std::uint32_t side = encoder.config().grid_side(); side > 0) {
+    embeds.rows = tiles.height() / side;
+    embeds.columns = tiles.side / side;
+  }
+  EXPECT_EQ(embeds.values.size(), std::size_t{num_embeds} * encoder.config().output_size);
+  return embeds;
+}
+
+TEST_P(PictureEngine, EmbeddingsInThePlaceOfAPictureGiveTheSame) {
+  auto engine = create_engine(options(), nullptr, nullptr);
+  ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
+  Collector sink;
+  const EngineRequest shown = shows({{"a", 1}});
+  const auto embeds =
+      std::make_shared<PictureEmbeds>(embeds_of(folder_.file("model"), *shown.pictures[0].tiles, shown.pictures[0].position.num_embeds()));
+  const auto given = [&](const std::shared_ptr<const PictureEmbeds>& what) {
+    EngineRequest request = shown;
+    request.pictures[0].identifier = "made elsewhere";
+    request.pictures[0].tiles = nullptr;
+    request.pictures[0].embeds = what;
+    return request;
+  };
+  const auto first = (*engine)->submit(given(embeds), sink), second = (*engine)->submit(shown, sink);
+  ASSERT_TRUE(first.has_value()) << first.error().to_string();
+  EXPECT_EQ(bits_of(sink.wait(*first)), bits_of(sink.wait(second.value())));
+  EXPECT_GT(sink.wait((*engine)->submit(given(embeds), sink).value()).num_cached_tokens, 0U);
+
+  const auto problem = [&](auto change) {
+    auto other = std::make_shared<PictureEmbeds>(*embeds);
+    EngineRequest request = given(other);
+    change(*other, request.pictures[0]);
+    const auto id = (*engine)->submit(std::move(request), sink);
+    return id ? std::string() : id.error().to_string();
+  };
+  const auto expect_in = [](const std::string& text, const char* part) { EXPECT_NE(text.find(part), std::string::npos) << text; };
+  expect_in(problem([](PictureEmbeds& e, auto&) { e.values.pop_back(); }), "pictures[0]: has ");
+  expect_in(problem([](PictureEmbeds& e, auto&) { e.values[7] = std::nanf(""); }), "numbers that are none");
+  expect_in(problem([&](auto&, PromptPicture& p) { p.tiles = shown.pictures[0].tiles; }), "tiles and embeddings");
+  if (embeds->rows > 0) expect_in(problem([](PictureEmbeds& e, auto&) { ++e.rows; }), "rows of");
   EXPECT_EQ((*engine)->stop(60.0), 0U);
 }
 

@@ -29,6 +29,8 @@ void add_picture_flags(CLI::App& app, ServerOptions& server) {
          },
          R"(Pictures that one request may show, where the model sees, as JSON: {"image": 4}; 0: none (default 999))")
       ->type_name("JSON");
+  app.add_flag("--enable-mm-embeds,!--no-enable-mm-embeds", server.enable_mm_embeds,
+               "Requests may bring what the model's encoder has made of a picture elsewhere, in its place (default: they may not)");
   app.add_option(
          "--allowed-media-domains", server.allowed_media_domains,
          "Hosts from which pictures are fetched that requests give the address of, joined by commas; one in a private network by its "

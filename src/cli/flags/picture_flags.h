@@ -5,7 +5,7 @@
 
 namespace quire {
 
-// --limit-mm-per-prompt, --allowed-media-domains and their bounds.
+// --limit-mm-per-prompt, --enable-mm-embeds, --allowed-media-domains and their bounds.
 void add_picture_flags(CLI::App& app, ServerOptions& server);
 
 }  // namespace quire

@@ -16,8 +16,32 @@ double seconds_since(Time::time_point begin) {
   return std::chrono::duration<double>(Time::now() - begin).count();
 }
 
-bool has_size(const EncodedPicture& picture, const PictureTiles& tiles) {
-  return picture.num_tiles == tiles.count && picture.tile_width == tiles.side && picture.tile_height == tiles.height();
+// One that was given encoded has no tiles.
+bool is_same(const EncodedPicture& known, const PromptPicture& picture) {
+  if (picture.embeds != nullptr) return known.num_tiles == 0 && known.embeds == picture.embeds->values;
+  const PictureTiles& tiles = *picture.tiles;
+  return known.num_tiles == tiles.count && known.tile_width == tiles.side && known.tile_height == tiles.height();
+}
+
+std::shared_ptr<EncodedPicture> picture_of(const PromptPicture& shown) {
+  auto picture = std::make_shared<EncodedPicture>();
+  picture->identifier = shown.identifier;
+  if (shown.embeds != nullptr) {
+    picture->embeds = shown.embeds->values;
+    picture->is_done = true;
+    return picture;
+  }
+  picture->num_tiles = shown.tiles->count;
+  picture->tile_width = shown.tiles->side;
+  picture->tile_height = shown.tiles->height();
+  picture->tiles = shown.tiles;
+  return picture;
+}
+
+// Of its embeddings; `side`: pixels of one.
+PlacedGrid grid_of(const PromptPicture& picture, std::uint32_t side) {
+  if (picture.embeds != nullptr) return {picture.position.offset(), picture.embeds->rows, picture.embeds->columns};
+  return {picture.position.offset(), picture.tiles->height() / side, picture.tiles->side / side};
 }
 
 }  // namespace
@@ -29,18 +53,12 @@ std::shared_ptr<const PromptPictures> PictureEncoder::take(std::span<const Promp
   const std::lock_guard lock(mutex_);
   for (const PromptPicture& picture : pictures) {
     taken->features.push_back({picture.identifier, picture.position});
-    if (const std::uint32_t side = vision_.config().grid_side(); side > 0)
-      taken->grids.push_back({picture.position.offset(), picture.tiles->height() / side, picture.tiles->side / side});
+    if (const std::uint32_t side = vision_.config().grid_side(); side > 0) taken->grids.push_back(grid_of(picture, side));
     std::weak_ptr<EncodedPicture>& known = known_[picture.identifier];
     std::shared_ptr<EncodedPicture> shared = known.lock();
     // One of another size under its name is its client's business: it is nobody else's.
-    if (shared == nullptr || !has_size(*shared, *picture.tiles)) {
-      shared = std::make_shared<EncodedPicture>();
-      shared->identifier = picture.identifier;
-      shared->num_tiles = picture.tiles->count;
-      shared->tile_width = picture.tiles->side;
-      shared->tile_height = picture.tiles->height();
-      shared->tiles = picture.tiles;
+    if (shared == nullptr || !is_same(*shared, picture)) {
+      shared = picture_of(picture);
       known = shared;
     }
     taken->pictures.push_back(std::move(shared));

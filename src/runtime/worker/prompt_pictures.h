@@ -15,7 +15,7 @@ namespace quire {
 // Shared by all requests that show it. Its embeddings are written by the thread that leads a step, and read when they are there.
 struct EncodedPicture {
   std::string identifier;
-  std::uint32_t num_tiles = 0, tile_width = 0, tile_height = 0;  // pixels
+  std::uint32_t num_tiles = 0, tile_width = 0, tile_height = 0;  // pixels; no tiles: its embeddings were given
   std::shared_ptr<const PictureTiles> tiles;                     // until it is done
   std::vector<float> embeds;                                     // [tile][token][hidden_size]
   std::uint32_t num_tiles_done = 0;

@@ -4,9 +4,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include "base/base64.h"
 #include "base/digest.h"
 #include "media/data_url.h"
 #include "server/request/field_names.h"
@@ -32,10 +39,65 @@ Result<std::vector<std::byte>> file_of(std::string_view url, const MediaFetcher*
               "send the picture itself: data:image/png;base64,..., or name its host in --allowed-media-domains");
 }
 
+constexpr std::string_view kEmbeds = "image_embeds";
+
+// As PyTorch's numpy() gives them: 32-bit floats, little-endian.
+std::vector<float> floats_of(std::span<const std::byte> bytes) {
+  std::vector<float> floats(bytes.size() / sizeof(float));
+  for (std::size_t i = 0; i < floats.size(); ++i) {
+    std::uint32_t bits = 0;
+    for (std::size_t k = 4; k > 0; --k) bits = bits << 8U | std::to_integer<std::uint32_t>(bytes[4 * i + k - 1]);
+    floats[i] = std::bit_cast<float>(bits);
+  }
+  return floats;
+}
+
+std::optional<std::uint32_t> count_of(const json::value& value) {
+  json::error_code code;
+  const auto number = value.is_number() ? value.to_number<std::uint32_t>(code) : 0;
+  return !value.is_number() || code ? std::nullopt : std::optional(number);
+}
+
+// Errors are without a field.
+Result<ChatPicture> read_embeds(const json::object& part, const PictureReading& reading) {
+  if (!reading.takes_embeds)
+    return fail(ErrorCode::unsupported, "", "has embeddings, and this server takes pictures", "start it with --enable-mm-embeds");
+  const json::value* text = part.if_contains(kEmbeds);
+  const auto bytes = text != nullptr && text->is_string() ? from_base64(text->get_string()) : std::nullopt;
+  constexpr const char* kRemedy = "send [embedding][hidden_size] in 32-bit floats: base64 of tensor.float().numpy().tobytes()";
+  if (!bytes || bytes->empty() || bytes->size() % sizeof(float) != 0)
+    return fail(ErrorCode::invalid_argument, "", "has no embeddings in base64", kRemedy);
+  auto embeds = std::make_shared<PictureEmbeds>();
+  embeds->values = floats_of(*bytes);
+  if (!std::ranges::all_of(embeds->values, [](float value) { return std::isfinite(value); }))
+    return fail(ErrorCode::invalid_argument, "", "has numbers that are none among its embeddings", kRemedy);
+  Sha256 digest;
+  digest.update(std::as_bytes(std::span(kEmbeds)));
+  for (const auto& [key, count] : {std::pair("rows", &embeds->rows), std::pair("columns", &embeds->columns)}) {
+    const json::value* given = part.if_contains(key);
+    const auto read = given == nullptr ? std::optional<std::uint32_t>(0) : count_of(*given);
+    if (!read) return fail(ErrorCode::invalid_argument, "", fmt::format("has {} of {}", key, describe(*given)), "send a whole number");
+    *count = *read;
+    digest.update(std::as_bytes(std::span(count, 1)));
+  }
+  digest.update(*bytes);
+  return ChatPicture{.field = {}, .file = {}, .digest = digest.finish(), .embeds = std::move(embeds)};
+}
+
+Result<ChatPicture> read_file(const json::object& part, const PictureReading& reading, MediaFetcher::Budget& fetched) {
+  const json::value* url = url_of(part);
+  if (url == nullptr) return fail(ErrorCode::invalid_argument, "", "has no picture", "send a data URL: data:image/png;base64,...");
+  auto file = file_of(url->get_string(), reading.fetcher, fetched);
+  if (!file) return std::unexpected(std::move(file.error()));
+  ChatPicture picture{.field = {}, .file = *std::move(file), .digest = {}};
+  picture.digest = Sha256::of(picture.file);
+  return picture;
+}
+
 }  // namespace
 
 bool is_picture_part(std::string_view type) {
-  return type == "image_url" || type == "input_image";
+  return type == "image_url" || type == "input_image" || type == kEmbeds;
 }
 
 json::object picture_part(json::string url, std::string_view name) {
@@ -51,20 +113,17 @@ Result<ChatPicture> take_picture(json::value& part, std::string field, const Pic
   if (!reading.sees)
     return fail(ErrorCode::unsupported, is_translated ? field + ".type" : field, "has type " + describe(object.at("type")),
                 "this model reads text parts only");
-  const json::value* url = url_of(object);
-  if (url == nullptr) return fail(ErrorCode::invalid_argument, field, "has no picture", "send a data URL: data:image/png;base64,...");
   if (is_one_too_many)
     return fail(ErrorCode::invalid_argument, field, fmt::format("is picture {} of the request", reading.most + 1),
                 fmt::format("send at most {} (--limit-mm-per-prompt)", reading.most));
-  auto file = file_of(url->get_string(), reading.fetcher, fetched);
-  if (!file) {
-    file.error().field = std::move(field);
-    return std::unexpected(std::move(file.error()));
+  auto picture = object.at("type").get_string() == kEmbeds ? read_embeds(object, reading) : read_file(object, reading, fetched);
+  if (!picture) {
+    picture.error().field = std::move(field);
+    return picture;
   }
-  ChatPicture picture{.field = std::move(field), .file = *std::move(file), .digest = {}};
-  picture.digest = Sha256::of(picture.file);
+  picture->field = std::move(field);
   // The digest is for those who compare conversations; templates pass it over.
-  part = json::object{{"type", "image"}, {"digest", to_hex(picture.digest)}};
+  part = json::object{{"type", "image"}, {"digest", to_hex(picture->digest)}};
   return picture;
 }
 

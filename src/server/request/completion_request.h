@@ -37,7 +37,8 @@ using Prompt = std::variant<std::string, std::vector<TokenId>>;
 struct ChatPicture {
   std::string field;  // the part that has it, in the client's words
   std::vector<std::byte> file;
-  Sha256Digest digest{};  // of the file
+  Sha256Digest digest{};                          // of the file, or of the embeddings
+  std::shared_ptr<const PictureEmbeds> embeds{};  // in place of a file
 };
 
 // Whether pictures of messages are read, and how.
@@ -47,6 +48,7 @@ struct PictureReading {
   std::uint32_t most = 0;                 // in one request
   std::string_view mark;                  // stands for one in texts, where parts are joined
   const MediaFetcher* fetcher = nullptr;  // of those that are elsewhere; null: they are refused
+  bool takes_embeds = false;              // what an encoder has made of one, in place of its file
 };
 
 struct ChatPrompt {

@@ -29,6 +29,30 @@ struct HeldTiles {
   std::shared_ptr<const void> memory;
 };
 
+struct HeldEmbeds {
+  std::shared_ptr<const PictureEmbeds> embeds;
+  std::shared_ptr<const void> memory;
+};
+
+// As of a picture that is not cut. Errors are without a field.
+Result<PictureShape> shape_of(const PictureEmbeds& embeds, const PictureInfo& info) {
+  const auto wrong = [](std::string problem, std::string remedy) {
+    return fail(ErrorCode::invalid_argument, "", std::move(problem), std::move(remedy));
+  };
+  if (info.embed_size == 0 || embeds.values.size() % info.embed_size != 0)
+    return wrong(fmt::format("has {} numbers", embeds.values.size()), fmt::format("send {} for each embedding", info.embed_size));
+  const std::size_t count = embeds.values.size() / info.embed_size;
+  const std::uint64_t grid = std::uint64_t{embeds.rows} * embeds.columns;
+  if (info.counts_rows && grid != count)
+    return wrong(fmt::format("has {} embeddings, and says {} rows of {}", count, embeds.rows, embeds.columns),
+                 "send rows and columns of embeddings");
+  if (info.tile_side > 0 ? count != info.tile_tokens : count > info.tile_tokens)
+    return wrong(fmt::format("has {} embeddings", count), info.tile_side > 0
+                                                              ? fmt::format("send {}, those of a picture that is not cut", info.tile_tokens)
+                                                              : fmt::format("send at most {}", info.tile_tokens));
+  return PictureShape{.grid = {}, .num_tiles = 1, .tile_tokens = static_cast<std::uint32_t>(count)};
+}
+
 std::string identifier_of(const ChatPicture& picture, std::string_view salt) {
   if (salt.empty()) return to_hex(picture.digest);
   Sha256 salted;
@@ -66,6 +90,12 @@ Result<PicturePrompt> PicturePrompt::create(std::span<const ChatPicture> picture
   QUIRE_CHECK(pictures.empty() || processor != nullptr, "a picture for a model that sees none");
   PicturePrompt prompt(pictures, info, processor);
   for (const ChatPicture& picture : pictures) {
+    if (picture.embeds != nullptr) {
+      auto shape = shape_of(*picture.embeds, info);
+      if (!shape) return name_part(shape.error(), picture);
+      prompt.shapes_.push_back(*shape);
+      continue;
+    }
     const auto head = read_picture_head(picture.file);
     if (!head) return name_part(head.error(), picture);
     auto shape = processor->shape(head->width, head->height, info);
@@ -113,8 +143,14 @@ Result<std::vector<PromptPicture>> PicturePrompt::make(std::span<const TokenId> 
   for (std::size_t i = 0; i < pictures_.size(); ++i) {
     auto position = place(tokens, i, at);
     if (!position) return std::unexpected(std::move(position.error()));
-    auto room = memory.take(shapes_[i].num_bytes());
+    const auto& embeds = pictures_[i].embeds;
+    auto room = memory.take(embeds != nullptr ? embeds->values.size() * sizeof(float) : shapes_[i].num_bytes());
     if (room == nullptr) return fail(ErrorCode::overloaded, "", "too many pictures wait to be seen", "try again later");
+    if (embeds != nullptr) {
+      auto held = std::make_shared<HeldEmbeds>(HeldEmbeds{embeds, std::move(room)});
+      made.push_back({identifier_of(pictures_[i], salt), *std::move(position), nullptr, {std::move(held), embeds.get()}});
+      continue;
+    }
     const auto picture = decode_picture(pictures_[i].file);
     if (!picture) return name_part(picture.error(), pictures_[i]);
     auto held = std::make_shared<HeldTiles>(HeldTiles{processor_->tiles(*picture, info_), std::move(room)});

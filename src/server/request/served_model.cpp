@@ -85,6 +85,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const S
   model->pictures_ = info.pictures;
   if (info.pictures.any()) model->processor_ = find_picture_processor(info.pictures.processor);
   model->max_pictures_ = server.max_pictures;
+  model->takes_embeds_ = server.enable_mm_embeds;
   if (info.pictures.any()) model->fetcher_ = fetcher_of(server);
   model->template_source_ = server.chat_template.empty() ? info.tokenizer->chat_template : server.chat_template;
   if (!model->template_source_.empty()) model->template_ = ChatTemplate::parse(model->template_source_);

@@ -63,7 +63,8 @@ class ServedModel {
 
   // Of the pictures of chats; none where the model sees none.
   [[nodiscard]] PictureReading picture_reading() const {
-    return {processor_ != nullptr, wants_parts_, max_pictures_, processor_ == nullptr ? "" : processor_->mark, fetcher_.get()};
+    return {processor_ != nullptr, wants_parts_, max_pictures_, processor_ == nullptr ? "" : processor_->mark,
+            fetcher_.get(),        takes_embeds_};
   }
   // The text a template makes of a conversation, pictures in it as their tokens; with continue_final_message it ends where that message
   // does.
@@ -104,7 +105,8 @@ class ServedModel {
   PictureInfo pictures_;
   const PictureProcessor* processor_ = nullptr;  // of them; null: the model reads text alone
   bool wants_parts_ = false;                     // the template goes through parts of messages
-  std::uint32_t max_pictures_ = 0;               // of one request
+  bool takes_embeds_ = false;
+  std::uint32_t max_pictures_ = 0;  // of one request
   std::unique_ptr<const MediaFetcher> fetcher_;
   std::unique_ptr<PictureMemory> picture_memory_ = std::make_unique<PictureMemory>();
   std::uint32_t hidden_size_ = 0;

@@ -6,6 +6,8 @@
 #include <boost/json/serialize.hpp>
 #include <fstream>
 #include <iterator>
+#include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -119,6 +121,7 @@ class ServedLlava : public ServedPictures {
     info_.filter = 3;
     info_.tile_tokens = 4;
     info_.max_tiles = 1;
+    info_.embed_size = 3;
   }
 };
 
@@ -167,6 +170,53 @@ TEST_F(ServedPictures, WhatCannotBeSeenIsRefusedByItsPart) {
   expect_in(problem(R"({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]})", "/v1/responses"),
             "input[0].content[0]");
   EXPECT_EQ(post("/v1/chat/completions", chat_with(good)).status, 200U);
+}
+
+std::string embeds_part(const std::vector<float>& values, const std::string& more = "") {
+  return R"({"type": "image_embeds", "image_embeds": ")" + base64_of(std::as_bytes(std::span(values))) + "\"" + more + "}";
+}
+
+TEST_F(ServedLlava, EmbeddingsGoToTheEngineInThePlaceOfTiles) {
+  start({.enable_mm_embeds = true});
+  const std::vector<float> values{1.0F, -2.5F, 3.0F, 0.0F, 5.0F, 6.0F, 7.0F, 8.0F, 9.0F, 1e-30F, 11.0F, 12.0F};
+  std::vector<float> others = values;
+  others[3] = 4.0F;
+  for (const std::vector<float>& sent : {values, others, values})
+    ASSERT_EQ(problem(chat_with(embeds_part(sent) + "," + kText)), "200 ");
+  const EngineRequest request = engine.at(0).request;
+  EXPECT_EQ(shown(request), "<user>####\nWhat is it?<assistant>");
+  ASSERT_EQ(request.pictures.size(), 1U);
+  EXPECT_EQ(request.pictures[0].tiles, nullptr);
+  EXPECT_EQ(request.pictures[0].embeds->values, values);
+  const auto name = [&](std::size_t i) { return engine.at(i).request.pictures[0].identifier; };
+  EXPECT_NE(name(0), name(1));
+  EXPECT_EQ(name(0), name(2));
+}
+
+TEST_F(ServedLlava, EmbeddingsThatAreNoneAreRefusedByTheirPart) {
+  start({.enable_mm_embeds = true});
+  const auto refused = [&](const std::string& part) { return problem(chat_with(kText + "," + part)); };
+  for (const char* part : {"400", "messages[0].content[1]", "has 3 embeddings", "send 4"})
+    expect_in(refused(embeds_part(std::vector<float>(9))), part);
+  expect_in(refused(embeds_part(std::vector<float>(11))), "has 11 numbers");
+  expect_in(refused(embeds_part({})), "no embeddings in base64");
+  expect_in(refused(R"({"type": "image_embeds", "image_embeds": "UEsDBA=="})"), "has 1 numbers");
+  expect_in(refused(R"({"type": "image_embeds", "image_embeds": "UEs="})"), "no embeddings in base64");
+  expect_in(refused(R"({"type": "image_embeds", "image_embeds": {"a": 1}})"), "no embeddings in base64");
+  expect_in(refused(R"({"type": "image_embeds"})"), "no embeddings in base64");
+  std::vector<float> wrong(12);
+  wrong[5] = std::numeric_limits<float>::infinity();
+  expect_in(refused(embeds_part(wrong)), "numbers that are none");
+  wrong[5] = std::numeric_limits<float>::quiet_NaN();
+  expect_in(refused(embeds_part(wrong)), "numbers that are none");
+  for (const char* count : {"-1", "1e30", "\"2\"", "2.5"})
+    expect_in(refused(embeds_part(std::vector<float>(12), R"(, "rows": )" + std::string(count))), "has rows of");
+}
+
+TEST_F(ServedLlava, EmbeddingsAreTakenOnlyWhereAFlagSaysSo) {
+  start();
+  for (const char* part : {"400", "messages[0].content[0]", "--enable-mm-embeds"})
+    expect_in(problem(chat_with(embeds_part(std::vector<float>(12)))), part);
 }
 
 TEST_F(ServedPictures, ATenantsPicturesAreItsOwn) {

@@ -185,10 +185,12 @@ Result<TokenizerSpec> ModelFile::tokenizer() const {
 void ModelFile::describe_pictures(ModelInfo& info) const {
   if (!config_.vision) return;
   auto pictures = read_picture_info(path_, *config_.vision);
-  if (pictures)
+  if (pictures) {
     info.pictures = *std::move(pictures);
-  else
+    info.pictures.embed_size = config_.vision->output_size;
+  } else {
     info.notes.push_back("pictures are not served: " + pictures.error().to_string());
+  }
 }
 
 Result<ModelInfo> ModelFile::info() const {
