@@ -181,8 +181,7 @@ TEST_F(ServedLlava, EmbeddingsGoToTheEngineInThePlaceOfTiles) {
   const std::vector<float> values{1.0F, -2.5F, 3.0F, 0.0F, 5.0F, 6.0F, 7.0F, 8.0F, 9.0F, 1e-30F, 11.0F, 12.0F};
   std::vector<float> others = values;
   others[3] = 4.0F;
-  for (const std::vector<float>& sent : {values, others, values})
-    ASSERT_EQ(problem(chat_with(embeds_part(sent) + "," + kText)), "200 ");
+  for (const std::vector<float>& sent : {values, others, values}) ASSERT_EQ(problem(chat_with(embeds_part(sent) + "," + kText)), "200 ");
   const EngineRequest request = engine.at(0).request;
   EXPECT_EQ(shown(request), "<user>####\nWhat is it?<assistant>");
   ASSERT_EQ(request.pictures.size(), 1U);
