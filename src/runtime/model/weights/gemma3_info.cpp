@@ -2,9 +2,24 @@
 // for it.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "runtime/model/weights/picture_fields.h"
 
 namespace quire {
+namespace {
+
+// What a file says of the prompt must be what the encoder gives.
+Result<void> check_tokens(const JsonRef& json, const VisionConfig& vision) {
+  JsonFields fields(json);
+  const auto tokens = fields.get_or<std::uint32_t>("image_seq_length", vision.num_embeds());
+  if (const auto& error = fields.error()) return std::unexpected(*error);
+  if (tokens != vision.num_embeds())
+    return refuse_picture_key(json, "image_seq_length", fmt::format("is {}, and the encoder gives {}", tokens, vision.num_embeds()));
+  return {};
+}
+
+}  // namespace
 
 Result<PictureInfo> read_gemma3_info(const PictureFiles& files, const VisionConfig& vision) {
   const JsonRef& json = files.image;
@@ -28,13 +43,9 @@ Result<PictureInfo> read_gemma3_info(const PictureFiles& files, const VisionConf
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (height != info.tile_side || width != info.tile_side)
     return refuse_picture_key(json, "size", fmt::format("is {} x {}, and the encoder takes pictures of {}", width, height, info.tile_side));
-  for (const std::optional<JsonRef>& file : {std::optional(json), files.whole}) {
-    if (!file) continue;
-    const auto tokens = file->get_optional<std::uint32_t>("image_seq_length");
-    if (!tokens) return std::unexpected(tokens.error());
-    if (*tokens && **tokens != vision.num_embeds())
-      return refuse_picture_key(*file, "image_seq_length", fmt::format("is {}, and the encoder gives {}", **tokens, vision.num_embeds()));
-  }
+  if (auto checked = check_tokens(json, vision); !checked) return std::unexpected(std::move(checked.error()));
+  if (files.whole)
+    if (auto checked = check_tokens(*files.whole, vision); !checked) return std::unexpected(std::move(checked.error()));
   info.max_tiles = 1;
   info.tile_tokens = vision.num_embeds();
   info.token = vision.token;
