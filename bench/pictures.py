@@ -150,7 +150,9 @@ class Streams:
                 last = now
 
             prompt = [rng.randrange(300, VOCAB) for _ in range(32)]
-            stream(self.port, "/v1/completions", dict(prompt=prompt, max_tokens=rng.randrange(200, 600), temperature=0, ignore_eos=True), on_event)
+            # With log probabilities each token comes by itself, also one that is no whole letter.
+            body = dict(prompt=prompt, max_tokens=rng.randrange(200, 600), temperature=0, ignore_eos=True, logprobs=0)
+            stream(self.port, "/v1/completions", body, on_event)
 
 
 def show(port: int, number: int, side: int) -> float:
