@@ -116,6 +116,21 @@ class ServedAdaptersTest : public testing::TestWithParam<Mode> {
   std::unique_ptr<Engine> engine_;
 };
 
+// As servers with tenants ask: each has a salt of its own.
+TEST_P(ServedAdaptersTest, ATenantFindsNothingOfAnothersAdapter) {
+  start_engine();
+  const auto cached_for = [this](const char* tenant, const std::string& adapter) {
+    EngineRequest request = request_with(adapter);
+    request.cache_salt = tenant;
+    return sink_.wait(submit(std::move(request))).num_cached_tokens;
+  };
+  EXPECT_EQ(cached_for("ann", "a"), 0U);
+  for (const char* adapter : {"a", "copy", "b", ""})
+    EXPECT_EQ(cached_for("ben", adapter), adapter == std::string("copy") ? 64U : 0U) << adapter;
+  EXPECT_EQ(cached_for("ann", "copy"), 64U) << "the same weights are its own";
+  EXPECT_EQ(cached_for("ann", "b"), 0U);
+}
+
 TEST_P(ServedAdaptersTest, TheWorkerFindsTheAdapterOfEachRequest) {
   start_engine();
   const RequestId with_a = submit(request_with("a")), with_b = submit(request_with("b")), without = submit(request_with(""));
