@@ -32,11 +32,12 @@ bool EncoderScheduler::take(const Request& request, std::uint32_t input, Step& s
   if (begin >= computed + step.num_new_tokens + step.shift) return false;
   // Cross-attention has what it needs as soon as one token is computed; otherwise an input that lies before is in the KV cache.
   if ((context_.config.encoder.is_encoder_decoder && computed > 0) || begin + length <= computed) return true;
-  if (context_.config.encoder.uncut_items && computed + step.num_new_tokens < begin + length) {
-    step.num_new_tokens = std::max(0, begin - (computed + step.shift));
-    return false;
-  }
   if (!context_.config.encoder.is_encoder_decoder) {
+    // (What an encoder-decoder hears lies beside its tokens.)
+    if (context_.config.encoder.uncut_items && computed + step.num_new_tokens < begin + length) {
+      step.num_new_tokens = std::max(0, begin - (computed + step.shift));
+      return false;
+    }
     const bool in_this_step = std::ranges::find(identifiers_, feature.identifier) != identifiers_.end();
     if (in_this_step || cache_.check_and_reference(inputs_of(request), input)) return true;
   }

@@ -68,7 +68,7 @@ struct NaiveScheduler {
       const auto end = static_cast<std::int32_t>(item.position.end());
       if (begin >= s.computed + n + shift) break;
       if (config.encoder.is_encoder_decoder ? s.computed > 0 : end <= s.computed) continue;
-      const bool cut = config.encoder.uncut_items && s.computed + n < end;
+      const bool cut = config.encoder.uncut_items && !config.encoder.is_encoder_decoder && s.computed + n < end;
       if (!cut && !config.encoder.is_encoder_decoder && (this_step.contains(item.identifier) || cache.check_and_reference(s.inputs(), i)))
         continue;
       const bool torn = config.encoder.disable_chunked_mm_input && s.computed < begin && s.computed + n < end;
@@ -221,6 +221,7 @@ TEST(EncoderInputs, EqualAPlainWalkOverTheItems) {
   for (const bool use_eagle : {false, true})
     for (const bool whole_items : {false, true}) EXPECT_GT(play({use_eagle, false, whole_items}, 5, 400), 20);
   EXPECT_GT(play({false, false, false, true}, 7, 400), 20);
+  play({false, true, false, true}, 6, 400);
   play({false, true, false}, 6, 400);
 }
 
