@@ -58,7 +58,6 @@ class Batch {
 
   [[nodiscard]] std::span<const TokenId> history(Slot slot) const { return histories_[slot.value]; }
   // Null: it has none.
-  // Null: it has none.
   [[nodiscard]] const RequestInputs* inputs(Slot slot) const { return inputs_[slot.value].get(); }
   [[nodiscard]] const PromptPictures* pictures(Slot slot) const { return inputs(slot) == nullptr ? nullptr : inputs(slot)->pictures.get(); }
 

@@ -105,8 +105,8 @@ class ServedModel {
   PictureInfo pictures_;
   const PictureProcessor* processor_ = nullptr;  // of them; null: the model reads text alone
   bool wants_parts_ = false;                     // the template goes through parts of messages
-  bool takes_embeds_ = false;
-  std::uint32_t max_pictures_ = 0;  // of one request
+  bool takes_embeds_ = false;                    // ServerOptions::enable_mm_embeds
+  std::uint32_t max_pictures_ = 0;               // of one request
   std::unique_ptr<const MediaFetcher> fetcher_;
   std::unique_ptr<PictureMemory> picture_memory_ = std::make_unique<PictureMemory>();
   std::uint32_t hidden_size_ = 0;

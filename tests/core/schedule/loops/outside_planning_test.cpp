@@ -187,7 +187,7 @@ TEST(EncoderInputs, WholeItemsOnlyWithoutChunking) {
   d.apply();
 }
 
-// The first and the last of four steps would be cut by vLLM's rule: one has an item at its begin, the other one that is in the cache.
+// vLLM's rule would cut the first item in the first step, for it begins with the chunk.
 TEST(EncoderInputs, AnUncutItemWaitsForAStepWithRoomForAllOfIt) {
   CoreConfig config = encoder_config();
   config.encoder.uncut_items = true;
