@@ -382,7 +382,8 @@ class QUIRE_API Engine {
 
 // // Errors: `not_found` (no such file or folder), `corrupt`, `unsupported` (an architecture or weight type that is not known).
 // Reads the header of a model, not its weights.
-QUIRE_API Result<ModelInfo> inspect_model(const std::string& path);
+// `mmproj`: EngineOptions::mmproj.
+QUIRE_API Result<ModelInfo> inspect_model(const std::string& path, const std::string& mmproj = {});
 
 // How the KV cache of this model lies in memory: cache groups and sizes as vLLM's get_kv_cache_configs plans them. Errors name the option:
 // the memory holds no block, or no request of max_model_len tokens (0: none is asked for).

@@ -192,6 +192,7 @@ struct WeightsOptions {
 
 struct EngineOptions {
   std::string model;              // a GGUF file or a Hugging Face folder
+  std::string mmproj;             // beside a GGUF file: that of its encoder of pictures, as llama.cpp's converter makes it; empty: none
   std::string served_model_name;  // empty: the name of the file or folder
   CacheOptions cache;
   SchedulerOptions scheduler;

@@ -31,6 +31,7 @@ struct PictureInfo {
   bool attends_whole = false;                    // in the decoder, its embeddings attend to all of it: its prompt is never cut within
 
   std::uint32_t embed_size = 0;  // numbers of an embedding
+  std::string place = {};        // stands for one in a prompt's text, where it is not the token that the family has for it
 
   [[nodiscard]] bool any() const { return !processor.empty(); }
   [[nodiscard]] std::uint32_t max_tokens() const { return max_tiles * tile_tokens; }

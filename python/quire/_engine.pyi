@@ -281,6 +281,14 @@ class EngineConfig:
     def kv_swap_choice(self, arg: str, /) -> None: ...
 
     @property
+    def mmproj(self) -> str:
+        """
+        Beside a GGUF file: that of its encoder of pictures, as llama.cpp's converter makes it.
+        """
+
+    @mmproj.setter
+    def mmproj(self, arg: str, /) -> None: ...
+    @property
     def weights_cache(self) -> str:
         """A folder that keeps packed weights between starts."""
 

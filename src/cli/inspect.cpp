@@ -13,7 +13,7 @@ namespace quire {
 namespace {
 
 struct InspectFlags {
-  std::string model;
+  std::string model, mmproj;
   std::uint32_t tokens = 2048;
   EngineOptions engine;
 };
@@ -69,6 +69,7 @@ Command add_inspect_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("inspect", "What a model is, and how many requests fit into how much memory");
   auto flags = std::make_shared<InspectFlags>();
   command->add_option("model", flags->model, "A GGUF file or a Hugging Face folder")->required()->type_name("MODEL");
+  command->add_option("--mmproj", flags->mmproj, "Beside a GGUF file: that of its encoder of pictures")->type_name("FILE");
   command
       ->add_option_function<std::string>(
           "--memory",
@@ -87,7 +88,7 @@ Command add_inspect_command(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   command->footer("Example: quire inspect model.gguf --memory 4GiB --tokens 8192");
   return {command, [flags]() -> Result<int> {
-            const Result<ModelInfo> model = inspect_model(flags->model);
+            const Result<ModelInfo> model = inspect_model(flags->model, flags->mmproj);
             if (!model.has_value()) return std::unexpected(model.error());
             print_model(*model);
             if (auto printed = print_cache(*model, *flags); !printed) return std::unexpected(printed.error());

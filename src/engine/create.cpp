@@ -170,7 +170,7 @@ Result<std::unique_ptr<Engine>> EngineBuilder::build(void (*progress)(double)) c
 
 Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void (*progress)(double), LogitsObserver* observer,
                                               const EngineSeams& given) {
-  const Result<ModelFile> file = ModelFile::open(options.model);
+  const Result<ModelFile> file = ModelFile::open(options.model, options.mmproj);
   if (!file) return std::unexpected(file.error());
   const Result<ModelInfo> header = file->info();
   if (!header) return std::unexpected(header.error());
@@ -224,8 +224,8 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   return make_engine(*resolved, info, std::move(worker), seams, *std::move(tiers), std::move(swap), *adapters, std::move(encoder_inputs));
 }
 
-Result<ModelInfo> inspect_model(const std::string& path) {
-  return inspect(path);
+Result<ModelInfo> inspect_model(const std::string& path, const std::string& mmproj) {
+  return inspect(path, mmproj);
 }
 
 }  // namespace quire

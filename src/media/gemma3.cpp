@@ -12,9 +12,9 @@ Result<PictureShape> gemma3_shape(std::uint32_t /*width*/, std::uint32_t /*heigh
   return PictureShape{{}, 1, info.tile_side, info.tile_side, info.tile_tokens};
 }
 
-std::string gemma3_text(const PictureShape& shape) {
+std::string gemma3_text(const PictureShape& shape, const PictureInfo& info) {
   std::string text = "\n\n<start_of_image>";
-  for (std::uint64_t i = 0; i < shape.num_tokens(); ++i) text += "<image_soft_token>";
+  for (std::uint64_t i = 0; i < shape.num_tokens(); ++i) text += info.place.empty() ? "<image_soft_token>" : info.place;
   return text + "<end_of_image>\n\n";
 }
 

@@ -81,7 +81,7 @@ Result<PictureShape> idefics3_shape(std::uint32_t width, std::uint32_t height, c
   return PictureShape{grid, grid.num_tiles(), info.tile_side, info.tile_side, info.tile_tokens};
 }
 
-std::string idefics3_text(const PictureShape& shape) {
+std::string idefics3_text(const PictureShape& shape, const PictureInfo& /*info*/) {
   return idefics3_prompt(shape.grid, shape.tile_tokens);
 }
 

@@ -15,7 +15,7 @@ Result<PictureShape> llava_shape(std::uint32_t /*width*/, std::uint32_t /*height
   return PictureShape{{}, 1, info.tile_side, info.tile_side, info.tile_tokens};
 }
 
-std::string llava_text(const PictureShape& shape) {
+std::string llava_text(const PictureShape& shape, const PictureInfo& /*info*/) {
   std::string text;
   for (std::uint64_t i = 0; i < shape.num_tokens(); ++i) text += kLlavaMark;
   return text;

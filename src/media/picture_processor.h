@@ -37,7 +37,7 @@ struct PictureProcessor {
   // As its shape says. Any thread.
   PictureTiles (*tiles)(const Picture& picture, const PictureInfo& info);
   // What takes the mark's place: PictureInfo::token once for each embedding, others of the family's around them.
-  std::string (*text)(const PictureShape& shape);
+  std::string (*text)(const PictureShape& shape, const PictureInfo& info);
 };
 
 // Null: no family has this name.

@@ -62,7 +62,7 @@ PictureTiles tiles_of(const Picture& picture, const PictureInfo& info) {
   return {.count = 1, .side = scaled.width, .rgb = std::move(scaled.rgb), .rows = scaled.height};
 }
 
-std::string text_of(const PictureShape& shape) {
+std::string text_of(const PictureShape& shape, const PictureInfo& /*info*/) {
   std::string text;
   text.reserve(shape.num_tokens() * kMark.size());
   for (std::uint64_t i = 0; i < shape.num_tokens(); ++i) text += kMark;

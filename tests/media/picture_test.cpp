@@ -133,7 +133,7 @@ TEST_F(PictureTest, LlavaCutsAsTransformersDoes) {
     const auto shape = kLlava.shape(picture.width, picture.height, info);
     ASSERT_TRUE(shape.has_value());
     EXPECT_EQ(shape->num_bytes(), tiles.rgb.size());
-    EXPECT_EQ(kLlava.text(*shape), "<image><image><image><image>");
+    EXPECT_EQ(kLlava.text(*shape, {}), "<image><image><image><image>");
   }
 }
 
@@ -148,7 +148,8 @@ TEST_F(PictureTest, Gemma3ScalesAsTransformersDoes) {
     const auto shape = kGemma3.shape(picture.width, picture.height, info);
     ASSERT_TRUE(shape.has_value());
     EXPECT_EQ(shape->num_bytes(), tiles.rgb.size());
-    EXPECT_EQ(kGemma3.text(*shape), "\n\n<start_of_image><image_soft_token><image_soft_token><image_soft_token><end_of_image>\n\n");
+    EXPECT_EQ(kGemma3.text(*shape, {.place = "<pad>"}), "\n\n<start_of_image><pad><pad><pad><end_of_image>\n\n");
+    EXPECT_EQ(kGemma3.text(*shape, {}), "\n\n<start_of_image><image_soft_token><image_soft_token><image_soft_token><end_of_image>\n\n");
   }
 }
 
@@ -175,7 +176,7 @@ TEST(QwenVlTest, APictureIsAsManyMarksAsEmbeddings) {
   const PictureInfo info{.processor = "qwen2_vl", .tile_tokens = 1280, .embed_side = 28, .min_pixels = 3136, .max_pixels = 1003520};
   const auto shape = kQwenVl.shape(80, 60, info);
   ASSERT_TRUE(shape.has_value());
-  EXPECT_EQ(kQwenVl.text(*shape), "<|image_pad|><|image_pad|><|image_pad|><|image_pad|><|image_pad|><|image_pad|>");
+  EXPECT_EQ(kQwenVl.text(*shape, {}), "<|image_pad|><|image_pad|><|image_pad|><|image_pad|><|image_pad|><|image_pad|>");
 }
 
 TEST(QwenVlTest, APictureOfAnotherShapeIsRefused) {

@@ -13,6 +13,7 @@ import anthropic
 import openai
 import pytest
 
+import tiny_mmproj
 import tiny_vision
 from quire_server import serving
 from tiny_vision import QUESTION, chat_content
@@ -172,3 +173,14 @@ def test_a_picture_is_fetched_from_who_has_a_good_certificate(tmp_path, monkeypa
         with serving(tmp_path / "model", "--allowed-media-domains", "localhost") as url:
             with pytest.raises(openai.BadRequestError, match="certificate verify failed"):
                 ask(url, address)
+
+
+def test_two_gguf_files_see_as_their_folder(url, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    tiny_vision.write_model(folder)
+    model, mmproj = tmp_path / "model.gguf", tmp_path / "mmproj.gguf"
+    tiny_mmproj.write_two_files(folder, model, mmproj)
+    with serving(model, "--mmproj", str(mmproj)) as of_files:
+        for number in (1, 2, None):
+            assert in_chat(of_files, "smol", number)[:2] == in_chat(url, "smol", number)[:2]

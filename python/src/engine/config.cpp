@@ -135,6 +135,9 @@ void bind_pressure(Class& c) {
       c, "kv_swap_choice", [](EngineConfig& o) -> auto& { return o.engine.kv_swap.choice; }, std::array{"off", "always", "measured"},
       "Who is swapped.");
   option(
+      c, "mmproj", [](EngineConfig& o) -> auto& { return o.engine.mmproj; },
+      "Beside a GGUF file: that of its encoder of pictures, as llama.cpp's converter makes it.");
+  option(
       c, "weights_cache", [](EngineConfig& o) -> auto& { return o.engine.weights.cache_folder; },
       "A folder that keeps packed weights between starts.");
   option(c, "weights_cache_budget", [](EngineConfig& o) -> auto& { return o.engine.weights.cache_bytes; }, "Bytes.");

@@ -113,8 +113,8 @@ Result<std::unique_ptr<Model>> load_model(const std::string& path, const LoadOpt
   return load_model(*file, std::move(*info), options);
 }
 
-Result<ModelInfo> inspect(const std::string& path) {
-  const auto file = ModelFile::open(path);
+Result<ModelInfo> inspect(const std::string& path, const std::string& mmproj) {
+  const auto file = ModelFile::open(path, mmproj);
   if (!file) return std::unexpected(file.error());
   return file->info();
 }

@@ -84,6 +84,6 @@ Result<std::unique_ptr<Model>> load_model(const ModelFile& file, ModelInfo info,
 Result<std::unique_ptr<Model>> load_model(const std::string& path, const LoadOptions& options);
 
 // Reads headers only. Errors as above; a tokenizer this build cannot run is no error (TokenizerSpec::unsupported says why).
-Result<ModelInfo> inspect(const std::string& path);
+Result<ModelInfo> inspect(const std::string& path, const std::string& mmproj = {});
 
 }  // namespace quire

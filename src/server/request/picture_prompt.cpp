@@ -111,7 +111,7 @@ Result<std::string> PicturePrompt::expand(std::string_view rendered) const {
   std::size_t number = 0, at = 0;
   for (std::size_t next = rendered.find(mark); next != std::string_view::npos; next = rendered.find(mark, at)) {
     text += rendered.substr(at, next - at);
-    if (number < shapes_.size()) text += processor_->text(shapes_[number]);
+    if (number < shapes_.size()) text += processor_->text(shapes_[number], info_);
     ++number;
     at = next + mark.size();
   }

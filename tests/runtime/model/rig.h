@@ -47,6 +47,7 @@ struct RigOptions {
   std::uint32_t max_lora_rank = 0;
   std::uint32_t num_encoder_positions = 0;  // room for, per slot
   WeightsOptions weights = {};
+  std::string mmproj = {};
 };
 
 inline constexpr std::uint32_t kMaxGroups = 2;
@@ -91,15 +92,18 @@ class Rig {
 
  private:
   static std::unique_ptr<Model> load(const std::string& path, const RigOptions& options, ThreadPool& pool) {
-    auto model = load_model(path, {.activations = options.activations,
-                                   .isa = options.isa,
-                                   .max_num_batched_tokens = options.max_rows,
-                                   .max_num_seqs = options.num_slots,
-                                   .max_model_len = options.max_tokens,
-                                   .num_cache_groups = kMaxGroups,
-                                   .max_lora_rank = options.max_lora_rank,
-                                   .pool = &pool,
-                                   .weights = options.weights});
+    const auto file = ModelFile::open(path, options.mmproj);
+    if (!file) ADD_FAILURE() << path << ": " << file.error().to_string();
+    auto model = load_model(*file, file->info().value(),
+                            {.activations = options.activations,
+                             .isa = options.isa,
+                             .max_num_batched_tokens = options.max_rows,
+                             .max_num_seqs = options.num_slots,
+                             .max_model_len = options.max_tokens,
+                             .num_cache_groups = kMaxGroups,
+                             .max_lora_rank = options.max_lora_rank,
+                             .pool = &pool,
+                             .weights = options.weights});
     if (!model) ADD_FAILURE() << path << ": " << model.error().to_string();
     return std::move(*model);
   }

@@ -262,6 +262,20 @@ class GgufHeader {
     for (const std::uint32_t value : values) append(bytes_, value);
   }
 
+  void add(const std::string& key, const std::vector<float>& values) {
+    add_key(key, 9);
+    append(bytes_, std::uint32_t{6});
+    append(bytes_, std::uint64_t{values.size()});
+    for (const float value : values) append(bytes_, value);
+  }
+
+  void add(const std::string& key, const std::vector<std::string>& values) {
+    add_key(key, 9);
+    append(bytes_, std::uint32_t{8});
+    append(bytes_, std::uint64_t{values.size()});
+    for (const std::string& value : values) append_string(bytes_, value);
+  }
+
   [[nodiscard]] std::string file(const std::vector<Tensor>& tensors) const {
     std::string out = "GGUF";
     append(out, std::uint32_t{3});

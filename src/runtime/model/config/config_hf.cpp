@@ -303,11 +303,7 @@ Result<ModelConfig> config_with_pictures(const JsonRef& whole, const VisionFamil
   if (config->takes_images) return config;
   auto vision = read_vision(family, whole, config->hidden_size, config->vocab_size);
   if (!vision) return std::unexpected(std::move(vision.error()));
-  // Rows of a picture that has begun need its first ones.
-  for (const std::uint32_t window : config->sliding_windows)
-    if (vision->attends_whole && window > 0 && window < vision->num_embeds())
-      return fail(ErrorCode::unsupported, "config.json: sliding_window",
-                  fmt::format("is {}, and a picture has {} tokens", window, vision->num_embeds()), "use a model with a larger window");
+  if (auto error = check_windows(config->sliding_windows, *vision)) return std::unexpected(std::move(*error));
   config->vision = *std::move(vision);
   return config;
 }

@@ -41,4 +41,13 @@ Result<VisionConfig> read_vision(const VisionFamily& family, const JsonRef& conf
               fmt::format("{} is not in the vocabulary", vision->token), "use the config that belongs to the weights");
 }
 
+std::optional<Error> check_windows(std::span<const std::uint32_t> sliding_windows, const VisionConfig& vision) {
+  // Rows of a picture that has begun need its first ones.
+  for (const std::uint32_t window : sliding_windows)
+    if (vision.attends_whole && window > 0 && window < vision.num_embeds())
+      return Error{ErrorCode::unsupported, "config.json: sliding_window",
+                   fmt::format("is {}, and a picture has {} tokens", window, vision.num_embeds()), "use a model with a larger window"};
+  return std::nullopt;
+}
+
 }  // namespace quire

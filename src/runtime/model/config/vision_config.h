@@ -36,6 +36,7 @@ struct VisionConfig {
   std::uint32_t shuffle = 1;      // patches of so many rows and columns become one embedding
   // Gemma 3's: the mean of those patches, an RMS norm, and one matrix, which the file has turned.
   bool averages = false;
+  float norm_offset = 1.0F;    // of that norm's weights, which folders keep less 1
   bool attends_whole = false;  // embeddings of a picture attend to all of it in the decoder, not only to what is before them
   // LLaVA's projector is of two matrices, with this between them; else there is one, without a bias.
   std::optional<VisionActivation> projector = std::nullopt;
@@ -83,5 +84,8 @@ struct VisionFamily {
 Result<std::string> decoder_of(const VisionFamily& family, const JsonRef& text_config);
 // What sees of a model whose decoder has such a width and vocabulary. Errors: as VisionFamily::read.
 Result<VisionConfig> read_vision(const VisionFamily& family, const JsonRef& config, std::uint32_t output_size, std::uint32_t vocab_size);
+
+// Whether all of a picture lies in the decoder's windows where it must.
+[[nodiscard]] std::optional<Error> check_windows(std::span<const std::uint32_t> sliding_windows, const VisionConfig& vision);
 
 }  // namespace quire

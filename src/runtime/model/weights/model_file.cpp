@@ -17,6 +17,7 @@
 #include "format/quote.h"
 #include "format/tokenizer_file.h"
 #include "runtime/model/weights/held_weights.h"
+#include "runtime/model/weights/mmproj.h"
 #include "runtime/model/weights/picture_info.h"
 #include "runtime/model/weights/pooling_info.h"
 #include "runtime/model/weights/quantised_tensors.h"
@@ -97,11 +98,14 @@ void rename_parts(std::vector<TensorView>& views) {
 
 }  // namespace
 
-Result<ModelFile> ModelFile::open(const std::string& path) {
+Result<ModelFile> ModelFile::open(const std::string& path, const std::string& mmproj) {
   ModelFile file;
   file.path_ = path;
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
+    if (!mmproj.empty())
+      return fail(ErrorCode::invalid_argument, "mmproj", "is given, and the model is a folder, which has its encoder in it",
+                  "leave it out");
     const auto json = read_json_file((std::filesystem::path(path) / "config.json").string());
     if (!json) return std::unexpected(json.error());
     auto config = config_from_hf(JsonRef(*json, "config.json"));
@@ -123,7 +127,20 @@ Result<ModelFile> ModelFile::open(const std::string& path) {
   if (!config) return std::unexpected(std::move(config.error()));
   file.config_ = std::move(*config);
   file.weights_ = std::move(*gguf);
+  if (!mmproj.empty())
+    if (Result<void> opened = file.open_mmproj(mmproj); !opened) return std::unexpected(std::move(opened.error()));
   return file;
+}
+
+Result<void> ModelFile::open_mmproj(const std::string& path) {
+  auto gguf = GgufFile::open(path);
+  if (!gguf) return std::unexpected(std::move(gguf.error()));
+  auto read = read_mmproj(*gguf, std::get<GgufFile>(weights_), config_);
+  if (!read) return std::unexpected(std::move(read.error()));
+  config_.vision = std::move(read->vision);
+  mmproj_pictures_ = std::move(read->pictures);
+  mmproj_ = std::move(*gguf);
+  return {};
 }
 
 Result<std::vector<TensorView>> ModelFile::tensors() const {
@@ -143,6 +160,11 @@ Result<std::vector<TensorView>> ModelFile::all_tensors() const {
   if (const auto* gguf = std::get_if<GgufFile>(&weights_)) {
     views.reserve(gguf->tensors().size());
     for (const GgufTensor& tensor : gguf->tensors()) views.push_back(view_of(tensor));
+    if (!mmproj_) return views;
+    for (const GgufTensor& tensor : mmproj_->tensors()) {
+      views.push_back(view_of(tensor));
+      views.back().name = folder_name_of(tensor.name, *config_.vision);
+    }
   } else if (const auto* folder = std::get_if<SafetensorsFolder>(&weights_)) {
     auto assembled = assemble_tensors(scheme_, folder->tensors(), [this](auto part, auto out) { return read(part, out); });
     if (assembled && (config_.takes_images || config_.vision)) rename_parts(*assembled);
@@ -184,7 +206,7 @@ Result<TokenizerSpec> ModelFile::tokenizer() const {
 // Where its pictures cannot be prepared the model is served for text alone.
 void ModelFile::describe_pictures(ModelInfo& info) const {
   if (!config_.vision) return;
-  auto pictures = read_picture_info(path_, *config_.vision);
+  auto pictures = mmproj_ ? Result<PictureInfo>(mmproj_pictures_) : read_picture_info(path_, *config_.vision);
   if (pictures) {
     info.pictures = *std::move(pictures);
     info.pictures.embed_size = config_.vision->output_size;
@@ -235,7 +257,11 @@ Result<ModelInfo> ModelFile::info() const {
 }
 
 std::vector<const MappedFile*> ModelFile::files() const {
-  if (const auto* gguf = std::get_if<GgufFile>(&weights_)) return {gguf->file()};
+  if (const auto* gguf = std::get_if<GgufFile>(&weights_)) {
+    std::vector<const MappedFile*> files = {gguf->file()};
+    if (mmproj_) files.push_back(mmproj_->file());
+    return files;
+  }
   return std::get<SafetensorsFolder>(weights_).files();
 }
 
@@ -251,8 +277,8 @@ Result<Sha256Digest> ModelFile::digest() const {
   const auto add = [&all](const auto& values) { all.update(std::as_bytes(std::span(values))); };
   std::vector<std::string_view> configs;
   if (std::holds_alternative<SafetensorsFolder>(weights_)) configs = {"config.json"};
-  // What the encoder makes of a picture follows from these, too.
-  if (config_.vision) configs.insert(configs.end(), {"preprocessor_config.json", "processor_config.json"});
+  // What the encoder makes of a picture follows from these, too; a GGUF file's encoder has it in its own.
+  if (config_.vision && !mmproj_) configs.insert(configs.end(), {"preprocessor_config.json", "processor_config.json"});
   for (const std::string_view name : configs) {
     const auto config = read_text_file((std::filesystem::path(path_) / name).string(), kMostConfigBytes);
     if (!config && (name == configs.front() || config.error().code != ErrorCode::not_found)) return std::unexpected(config.error());

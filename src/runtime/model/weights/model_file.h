@@ -38,8 +38,8 @@ struct TensorView {
 // Holds maps of the files; TensorView::data points into them, and is for read() to copy from.
 class ModelFile {
  public:
-  // A GGUF file or a Hugging Face folder. Reads the headers only.
-  static Result<ModelFile> open(const std::string& path);
+  // A GGUF file or a Hugging Face folder; `mmproj`: EngineOptions::mmproj. Reads the headers only.
+  static Result<ModelFile> open(const std::string& path, const std::string& mmproj = {});
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -63,6 +63,7 @@ class ModelFile {
 
  private:
   ModelFile() = default;
+  Result<void> open_mmproj(const std::string& path);
   [[nodiscard]] Result<TokenizerSpec> tokenizer() const;
   [[nodiscard]] std::string model_name() const;
   [[nodiscard]] Result<std::vector<TensorView>> all_tensors() const;
@@ -74,6 +75,8 @@ class ModelFile {
   ModelConfig config_;
   CheckpointScheme scheme_;
   bool is_headless_ = false;
+  std::optional<GgufFile> mmproj_;
+  PictureInfo mmproj_pictures_;
 };
 
 }  // namespace quire

@@ -95,8 +95,7 @@ Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, 
   auto tasks = collector.finish();
   if (!tasks) return std::unexpected(std::move(tasks.error()));
   if (auto packed = pack_weights(file, *tasks, pool, {}); !packed) return std::unexpected(std::move(packed.error()));
-  // As Gemma keeps its norms.
-  for (float& weight : out.mean_norm) weight += 1.0F;
+  for (float& weight : out.mean_norm) weight += c.norm_offset;
   return out;
 }
 

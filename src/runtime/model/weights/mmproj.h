@@ -1,0 +1,27 @@
+#pragma once
+// What sees of a model whose decoder is a GGUF file: a second file, of an encoder of pictures and what makes embeddings of the decoder's
+// width, as llama.cpp's converter writes it with --mmproj. Its keys and names are gguf-py's (`clip.*`, `v.*`, `mm.*`). What they say is
+// read as if it stood in a folder, by the same readers.
+#include <string>
+#include <string_view>
+
+#include "format/gguf.h"
+#include "quire/error.h"
+#include "quire/picture.h"
+#include "runtime/model/config/model_config.h"
+
+namespace quire {
+
+struct Mmproj {
+  VisionConfig vision;
+  PictureInfo pictures;
+};
+
+// Of a decoder and the file that it was read from. Errors: `unsupported` (a projector or decoder that is not served so), `corrupt`, naming
+// the key.
+Result<Mmproj> read_mmproj(const GgufFile& file, const GgufFile& decoder, const ModelConfig& config);
+
+// The name in a folder of a tensor of such a file; others stay as they are.
+std::string folder_name_of(std::string_view name, const VisionConfig& vision);
+
+}  // namespace quire

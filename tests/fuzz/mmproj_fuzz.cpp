@@ -1,0 +1,33 @@
+// Any bytes as a second file of a model, and as the first one beside it: what it says of an encoder holds together, or an error.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/check.h"
+#include "format/gguf.h"
+#include "runtime/model/weights/mmproj.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto file = quire::GgufFile::parse(std::as_bytes(std::span(data, size)));
+  if (!file) return 0;
+  for (const char* architecture : {"llama", "gemma3"}) {
+    quire::ModelConfig decoder;
+    decoder.architecture = architecture;
+    decoder.hidden_size = 64;
+    decoder.vocab_size = 300;
+    const auto read = quire::read_mmproj(*file, *file, decoder);
+    if (!read) {
+      QUIRE_CHECK(!read.error().field.empty() && !read.error().message.empty(), "an error without words");
+      continue;
+    }
+    const quire::VisionConfig& vision = read->vision;
+    const quire::PictureInfo& pictures = read->pictures;
+    QUIRE_CHECK(vision.head_dim() * vision.num_heads == vision.hidden_size && vision.num_embeds() > 0, "an encoder that gives nothing");
+    QUIRE_CHECK(pictures.tile_side == vision.image_size && pictures.tile_tokens == vision.num_embeds(), "pictures of another encoder");
+    QUIRE_CHECK(pictures.token >= 0 && pictures.token < 300, "a token of another vocabulary");
+    for (const quire::GgufTensor& tensor : file->tensors())
+      QUIRE_CHECK(tensor.name.empty() || !quire::folder_name_of(tensor.name, vision).empty(), "a name is lost");
+  }
+  return 0;
+}

@@ -1,0 +1,172 @@
+// GGUF files that see with a second file, against the folders of which both are.
+#include <gtest/gtest.h>
+
+#include <boost/json/parse.hpp>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/model/logit_record.h"
+#include "runtime/model/model.h"
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_mmproj.h"
+#include "runtime/model/vision_encoder.h"
+
+namespace quire {
+namespace {
+
+class TwoFilesThatSee : public testing::TestWithParam<std::string> {
+ protected:
+  static boost::json::value config(const std::string& family) {
+    const std::string text = R"("vocab_size": 300, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 128, "tie_word_embeddings": true})";
+    const std::string vision = R"("vision_config": {"model_type": "siglip_vision_model", "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16, "patch_size": 4, "hidden_act": "gelu_pytorch_tanh",
+        "layer_norm_eps": 1e-6}})";
+    if (family == "gemma3")
+      return boost::json::parse(
+          R"({"model_type": "gemma3", "image_token_index": 299, "mm_tokens_per_image": 4, "text_config": {"model_type": "gemma3_text",
+             "sliding_window": 8, "query_pre_attn_scalar": 16, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, )" +
+          text + ", " + vision);
+    return boost::json::parse(R"({"model_type": "idefics3", "image_token_id": 299, "scale_factor": 2,
+        "text_config": {"model_type": "llama", "rms_norm_eps": 1e-5, "rope_theta": 10000.0, )" +
+                              text + ", " + vision);
+  }
+  static std::string place() { return GetParam() == "gemma3" ? "<image_soft_token>" : "<image>"; }
+  tiny::TwoFiles files(const tiny::TwoFilesOptions& options = {}, const std::string& family = "idefics3") const {
+    return tiny::write_two_files(folder_.file("gguf"), config(family), options);
+  }
+  // What is wrong with them.
+  std::string refusal(const tiny::TwoFilesOptions& options, const std::string& family = "idefics3") const {
+    const tiny::TwoFiles two = files(options, family);
+    const auto file = ModelFile::open(two.model, two.mmproj);
+    return file ? std::string() : file.error().to_string();
+  }
+
+  tiny::TempFolder folder_;
+};
+
+struct Seen {
+  std::vector<float> embeds, logits;
+};
+
+// Of a tile in the middle of a prompt.
+Seen seen_by(tiny::Rig& rig) {
+  VisionEncoder& encoder = *rig.model().vision();
+  const std::uint32_t side = encoder.config().image_size;
+  const std::vector<std::uint8_t> tile = tiny::drawn_bytes("tile", std::size_t{3} * side * side);
+  VisionRun run;
+  encoder.begin(run, tile);
+  while (!run.is_done()) encoder.advance(run);
+  Seen seen{{run.embeds().begin(), run.embeds().end()}, std::vector<float>(2 * rig.vocab())};
+  std::vector<TokenId> prompt = {5, 17, 9, 299, 299, 299, 299, 11, 200, 33};
+  std::vector<EmbeddedRow> rows;
+  std::vector<std::uint32_t> last_seen(prompt.size());
+  for (std::uint32_t i = 0; i < prompt.size(); ++i) last_seen[i] = i;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    rows.push_back({3 + i, seen.embeds.data() + i * rig.model().info().hidden_size});
+    if (encoder.config().attends_whole) last_seen[3 + i] = 6;
+  }
+  rig.give_blocks(Slot{0}, tiny::blocks_for(static_cast<std::uint32_t>(prompt.size()), 16, 3, 2));
+  const std::vector<BatchSequence> sequences = {{Slot{0}, 0, static_cast<std::uint32_t>(prompt.size())}};
+  const std::vector<std::uint32_t> wanted = {4, 9};
+  rig.model().forward({prompt, sequences, wanted, rows, {}, last_seen}, rig.cache(), rig.tables(), {seen.logits});
+  return seen;
+}
+
+void expect_close(const std::vector<float>& of_files, const std::vector<float>& of_folder) {
+  ASSERT_EQ(of_files.size(), of_folder.size());
+  const double scale = tiny::standard_deviation(of_folder);
+  for (std::size_t i = 0; i < of_files.size(); ++i) ASSERT_NEAR(of_files[i], of_folder[i], 1e-5 * scale) << i;
+}
+
+TEST_P(TwoFilesThatSee, SeeWhatTheFolderSees) {
+  const std::string folder = folder_.file("folder");
+  tiny::write_vision_folder(folder, config(GetParam()), "F32");
+  const tiny::TwoFiles two = files({.place = place()}, GetParam());
+  tiny::Rig of_folder(folder, {}), of_files(two.model, {.mmproj = two.mmproj});
+  ASSERT_NE(of_files.model().vision(), nullptr);
+  const Seen wanted = seen_by(of_folder), seen = seen_by(of_files);
+  expect_close(seen.embeds, wanted.embeds);
+  expect_close(seen.logits, wanted.logits);
+}
+
+TEST_P(TwoFilesThatSee, SayOfPicturesWhatTheFolderSays) {
+  const std::string folder = folder_.file("folder");
+  tiny::write_vision_folder(folder, config(GetParam()), "F32");
+  const tiny::TwoFiles two = files({.place = place()}, GetParam());
+  const auto wanted = inspect(folder), info = inspect(two.model, two.mmproj);
+  ASSERT_TRUE(wanted.has_value() && info.has_value());
+  const PictureInfo &a = info->pictures, &b = wanted->pictures;
+  EXPECT_EQ(a.processor, GetParam());
+  EXPECT_EQ(
+      std::tie(a.processor, a.tile_side, a.longest_edge, a.splits, a.filter, a.tile_tokens, a.max_tiles, a.token, a.mean, a.deviation),
+      std::tie(b.processor, b.tile_side, b.longest_edge, b.splits, b.filter, b.tile_tokens, b.max_tiles, b.token, b.mean, b.deviation));
+  EXPECT_EQ(std::tie(a.attends_whole, a.embed_size, a.place), std::tie(b.attends_whole, b.embed_size, b.place));
+  EXPECT_EQ(info->num_parameters, wanted->num_parameters);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TwoFilesThatSee, testing::Values("idefics3", "gemma3"));
+
+// As published files of Gemma 3, whose vocabulary ends before it.
+TEST_F(TwoFilesThatSee, AVocabularyWithoutGemmasTokenHasAnotherForAnEmbedding) {
+  const tiny::TwoFiles two = files({.place = "<pad>"}, "gemma3");
+  const auto info = inspect(two.model, two.mmproj);
+  ASSERT_TRUE(info.has_value()) << info.error().to_string();
+  EXPECT_EQ(info->pictures.token, 299);
+  EXPECT_EQ(info->pictures.place, "<pad>");
+}
+
+TEST_F(TwoFilesThatSee, TheModelAloneReadsText) {
+  const tiny::TwoFiles two = files();
+  const auto info = inspect(two.model);
+  ASSERT_TRUE(info.has_value()) << info.error().to_string();
+  EXPECT_FALSE(info->pictures.any());
+  tiny::Rig rig(two.model, {});
+  EXPECT_EQ(rig.model().vision(), nullptr);
+}
+
+// Blocks of the KV cache behind pictures are another model's where another encoder has seen them.
+TEST_F(TwoFilesThatSee, TheSecondFileIsPartOfTheDigest) {
+  const tiny::TwoFiles two = files();
+  const auto digest = [&](const std::string& mmproj) { return ModelFile::open(two.model, mmproj).value().digest().value(); };
+  const Sha256Digest seeing = digest(two.mmproj);
+  EXPECT_EQ(digest(two.mmproj), seeing);
+  EXPECT_NE(digest(""), seeing);
+}
+
+TEST_F(TwoFilesThatSee, WhatDoesNotFitIsRefusedByName) {
+  const auto names = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
+  EXPECT_EQ(refusal({}), "");
+  EXPECT_TRUE(names(refusal({.projector = "pixtral"}), "mmproj: clip.projector_type: 'pixtral' is not implemented"))
+      << refusal({.projector = "pixtral"});
+  EXPECT_TRUE(names(refusal({.projector = "gemma3"}), "sees for a gemma3, and the model is a llama")) << refusal({.projector = "gemma3"});
+  EXPECT_TRUE(names(refusal({.place = "word"}), "vocabulary has no <image>")) << refusal({.place = "word"});
+  for (const char* key : {"embedding_length", "block_count", "image_size", "image_mean", "attention.head_count"})
+    EXPECT_TRUE(names(refusal({.without = key}), key)) << refusal({.without = key});
+  const tiny::TwoFiles two = files();
+  const auto as_mmproj = ModelFile::open(two.model, two.model);
+  ASSERT_FALSE(as_mmproj.has_value());
+  EXPECT_EQ(as_mmproj.error().field, "mmproj: general.architecture");
+  const std::string folder = folder_.file("folder");
+  tiny::write_vision_folder(folder, config("idefics3"), "F32");
+  const auto of_folder = ModelFile::open(folder, two.mmproj);
+  ASSERT_FALSE(of_folder.has_value());
+  EXPECT_EQ(of_folder.error().field, "mmproj");
+}
+
+TEST_F(TwoFilesThatSee, ATensorThatNobodyWantsIsNamed) {
+  for (const char* name : {"v.blk.0.attn_q_norm.weight", "mm.model.mlp.0.weight"}) {
+    const tiny::TwoFiles two = files({.more = name});
+    const auto file = ModelFile::open(two.model, two.mmproj);
+    ASSERT_TRUE(file.has_value()) << file.error().to_string();
+    ThreadPool pool(1);
+    const auto model =
+        load_model(*file, file->info().value(), {.max_num_batched_tokens = 16, .max_num_seqs = 1, .max_model_len = 64, .pool = &pool});
+    ASSERT_FALSE(model.has_value()) << name;
+    EXPECT_NE(model.error().field.find(name), std::string::npos) << model.error().to_string();
+  }
+}
+
+}  // namespace
+}  // namespace quire
