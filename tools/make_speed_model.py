@@ -28,11 +28,15 @@ class Model:
                 self.writer.add_key_value(field.name, field.contents(), kinds[0], kinds[1] if len(kinds) > 1 else None)
         self.num_tokens = len(reader.fields["tokenizer.ggml.tokens"].data)
 
-    def matrix(self, name, *shape, kind=Q4_0):
-        """Codes are random bytes; scales make values of a deviation that keeps the stream finite."""
+    def matrix(self, name, *shape, kind=Q4_0, gain=1.0):
+        """Codes are random bytes; scales make values of a deviation that keeps the stream finite, so many times `gain`. Their mean must be 0:
+        what all weights of a matrix have in common grows from layer to layer, until tokens are alike and a router sends all to the same experts."""
         width, size = gguf.GGML_QUANT_SIZES[kind]
         blocks = np.frombuffer(self.rng.bytes(int(np.prod(shape)) // width * size), np.uint8).reshape(-1, size).copy()
-        scale = np.float16(shape[-1] ** -0.5 / (4.6 if kind == Q4_0 else 18.5 * 74))
+        if kind == Q4_0:  # codes are -8 to 7: a zero in place of each -8
+            blocks |= ((blocks & 0x0F) == 0).astype(np.uint8) * 0x08
+            blocks |= ((blocks & 0xF0) == 0).astype(np.uint8) * 0x80
+        scale = np.float16(gain * shape[-1] ** -0.5 / (4.2 if kind == Q4_0 else 18.5 * 74))
         at = 0 if kind == Q4_0 else size - 2
         blocks[:, at : at + 2] = np.frombuffer(scale.tobytes(), np.uint8)
         self.writer.add_tensor(name, blocks.reshape(*shape[:-1], shape[-1] // width * size), raw_dtype=kind)
@@ -87,7 +91,7 @@ def moe(model):
     model.common(16, hidden, inner, 16, 16, 1e4)
     model.writer.add_expert_count(experts)
     model.writer.add_expert_used_count(8)
-    model.matrix("token_embd.weight", model.num_tokens, hidden)
+    model.matrix("token_embd.weight", model.num_tokens, hidden, gain=hidden**0.5)  # else what attention has of other tokens outweighs a token's own
     model.matrix("output.weight", model.num_tokens, hidden, kind=Q6_K)
     model.norm("output_norm.weight", hidden)
     for layer in range(16):

@@ -24,6 +24,7 @@ struct BenchFlags {
   std::uint32_t prompt_tokens = 128;
   std::uint32_t output_tokens = 64;
   std::uint32_t rounds = 3;
+  float temperature = 0.0F;
   bool shared_prompt = false;
 };
 
@@ -72,7 +73,8 @@ class Round {
  private:
   EngineRequest make_request() {
     EngineRequest request;
-    request.sampling.temperature = 0.0F;
+    request.sampling.temperature = flags_.temperature;
+    request.sampling.seed = random_();
     request.sampling.max_tokens = flags_.output_tokens;
     request.sampling.ignore_eos = true;
     const auto vocabulary = static_cast<TokenId>(engine_.model().vocab_size);
@@ -138,6 +140,10 @@ Command add_bench_command(CLI::App& app) {
   command->add_option("--prompt-tokens", flags->prompt_tokens, "Tokens in")->capture_default_str()->check(CLI::PositiveNumber);
   command->add_option("--output-tokens", flags->output_tokens, "Tokens out")->capture_default_str()->check(CLI::PositiveNumber);
   command->add_option("--rounds", flags->rounds, "Repetitions; the median is shown")->capture_default_str()->check(CLI::PositiveNumber);
+  command
+      ->add_option("--temperature", flags->temperature,
+                   "Of drawing tokens, from fixed seeds; a model with random weights repeats itself without (default 0: the likeliest)")
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--shared-prompt", flags->shared_prompt, "All requests have one prompt: shows the prefix cache");
   command->footer("Example: quire bench model.gguf --concurrency 1,8,32 --prompt-tokens 512 --output-tokens 64");
   return {command, [flags]() { return bench(*flags); }};
