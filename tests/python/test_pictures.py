@@ -15,7 +15,8 @@ import pytest
 
 import tiny_mmproj
 import tiny_vision
-from quire_server import serving
+from quire_server import serving, started
+from test_kv_disk import wait_until_stored
 from tiny_vision import QUESTION, chat_content
 
 
@@ -184,3 +185,20 @@ def test_two_gguf_files_see_as_their_folder(url, tmp_path):
     with serving(model, "--mmproj", str(mmproj)) as of_files:
         for number in (1, 2, None):
             assert in_chat(of_files, "smol", number)[:2] == in_chat(url, "smol", number)[:2]
+
+
+def test_after_a_kill_pictures_are_found_on_disk_and_others_are_not(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    tiny_vision.write_model(folder)
+    flags = ("--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "64MiB", "--kv-policy", "exact")
+    with started(*flags, model=folder) as (address, process):
+        wanted = {number: in_chat(address, "smol", number)[0] for number in (1, 2)}
+        wait_until_stored(address, 2 * (tiny_vision.PICTURE_TOKENS // 16))
+        process.kill()
+        process.wait()
+    with started(*flags, model=folder) as (address, _):
+        for number in (1, 2):
+            text, _, cached = in_chat(address, "smol", number)
+            assert text == wanted[number] and cached >= tiny_vision.PICTURE_TOKENS // 16 * 16
+        assert in_chat(address, "smol", 3)[2] < 16, "another picture"
