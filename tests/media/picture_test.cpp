@@ -148,7 +148,7 @@ TEST_F(PictureTest, Gemma3ScalesAsTransformersDoes) {
     const auto shape = kGemma3.shape(picture.width, picture.height, info);
     ASSERT_TRUE(shape.has_value());
     EXPECT_EQ(shape->num_bytes(), tiles.rgb.size());
-    EXPECT_EQ(kGemma3.text(*shape, {.place = "<pad>"}), "\n\n<start_of_image><pad><pad><pad><end_of_image>\n\n");
+    EXPECT_EQ(kGemma3.text(*shape, {.processor = "gemma3", .place = "<pad>"}), "\n\n<start_of_image><pad><pad><pad><end_of_image>\n\n");
     EXPECT_EQ(kGemma3.text(*shape, {}), "\n\n<start_of_image><image_soft_token><image_soft_token><image_soft_token><end_of_image>\n\n");
   }
 }
