@@ -50,6 +50,15 @@ struct DecisionRules {
   bool ends_show_computed = false;   // at the end a connector is shown blocks of computed tokens, and windows as of results that have come
   bool hits_before_loads = false;    // CureOptions::hits_before_loads
   bool passed_load_nothing = false;  // what of a load a window has passed takes no block, also where it has not passed a whole one
+
+  // Encoders.
+  bool outputs_follow_results = false;  // an output may go when the results of its tokens have come, not when they are planned
+  bool inputs_hold_outputs = false;     // who has an input twice holds its output to the last of them, not to the first
+  bool whole_inputs_first = false;      // where none is cut, whether an input fits is asked before whether it is cached
+  bool drafters_need_inputs = false;    // what a drafter reads ahead counts to what is needed of an input
+  bool inputs_bisected = false;         // a chunk's inputs are found by bisection, also where a session has put them out of order
+  bool sizes_must_agree = false;        // an input of another size than what is kept under its name ends its request
+  bool kept_outputs_stay = false;       // what was evicted and is computed again in the same step is not told as freed
 };
 
 constexpr DecisionRules rules_of(DecisionProfile profile) {
@@ -79,7 +88,14 @@ constexpr DecisionRules rules_of(DecisionProfile profile) {
           .loads_leave_a_token = true,
           .ends_show_computed = true,
           .hits_before_loads = true,
-          .passed_load_nothing = true};
+          .passed_load_nothing = true,
+          .outputs_follow_results = true,
+          .inputs_hold_outputs = true,
+          .whole_inputs_first = true,
+          .drafters_need_inputs = true,
+          .inputs_bisected = true,
+          .sizes_must_agree = true,
+          .kept_outputs_stay = true};
 }
 
 }  // namespace quire

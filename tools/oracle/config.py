@@ -144,7 +144,7 @@ def vllm_config(config: dict) -> SimpleNamespace:
     versions.has_attributes(
         model, uses_mrope=False, is_diffusion=False, return_sampling_mask=False, supports_multimodal_inputs=config["multimodal"]
     )
-    versions.has_attributes(observability, per_request_spec_decode_metrics="none", enable_logging_iteration_details=False)
+    versions.has_attributes(observability, per_request_spec_decode_metrics="none", enable_logging_iteration_details=config.get("iteration_details", False))
     return _with_newer(config, SimpleNamespace(
         scheduler_config=scheduler,
         cache_config=cache,

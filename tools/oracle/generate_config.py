@@ -209,8 +209,10 @@ def _mixed_sizes(rng: random.Random, config: dict) -> None:
 
 def _newest(rng: random.Random, config: dict) -> None:
     """Without what is refused under vLLM 0.32.0."""
-    config.update(ec_connector=False, multimodal=False, mm_max_tokens=0, encoder_budget=0, routed_experts=False)
+    config.update(ec_connector=False, routed_experts=False, iteration_details=rng.random() < 0.2)
     config["answers"]["encoder"] = 0
+    if config["max_num_scheduled_tokens"]:
+        config["max_num_scheduled_tokens"] = min(config["max_num_scheduled_tokens"], config["max_num_batched_tokens"])
     has_windows = any(group["kind"] == "sliding" for group in config["groups"])
     config["retention"] = rng.choice((0, 0, 0, None, *((2 * config["scheduler_block_size"], 4 * config["scheduler_block_size"]) if has_windows else ())))
     if config["pp"] > 1 and config["async"]:
@@ -259,10 +261,10 @@ def configuration(rng: random.Random, profile: Profile, newest: bool = False) ->
     _limits(rng, config, profile)
     _multimodal(rng, config, profile)
     _connector(rng, config)
-    if rng.random() < 0.06 and not newest:
+    if rng.random() < 0.06:
         _encoder_decoder(rng, config, profile)
     if rng.random() < profile.corners:
-        rng.choice((_shared_loads,) if newest else (_shared_loads, _images_under_priority, _mixed_sizes, _mixed_sizes))(rng, config)
+        rng.choice((_shared_loads, _images_under_priority) if newest else (_shared_loads, _images_under_priority, _mixed_sizes, _mixed_sizes))(rng, config)
     if rng.random() < 0.96:  # vLLM refuses it else
         config["disable_chunked_mm_input"] &= config["mm_max_tokens"] <= config["max_num_batched_tokens"]
     if rng.random() < 0.002:

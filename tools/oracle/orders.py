@@ -1,18 +1,23 @@
 """The one order that vLLM 0.32.0 leaves to chance, fixed for the comparison. Installed once per process, on vLLM's own scheduler alone.
 
-Its update_from_output() puts requests whose grammars are none and requests whose loads failed into one set of names, and ends them as that set
-is walked: by the hashes of strings and by the table that names met. quire ends the grammars' first, as they are queued, and then the loads', as
-that set has them. Here vLLM does so too. Nothing else is changed: who ends, in which step, and what each end does.
+Its update_from_output() puts requests whose grammars are none, requests whose encoder inputs had two sizes and requests whose loads failed into
+one set of names, and ends them as that set is walked: by the hashes of strings and by the table that names met. quire ends the grammars' first,
+as they are queued, then the loads', as the set of these two has them, and then those of two sizes, as they were found. Here vLLM does so too.
+Nothing else is changed: who ends, in which step, and what each end does.
 """
 
 import functools
 
 
-def _ordered(scheduler, names: set) -> list:
+def _ordered(scheduler, names: set, mismatched: list, failed: set) -> list:
+    last = [name for name in mismatched if name not in failed]
     waiting = [*scheduler.kv_holding_waiting, *scheduler.waiting]
     first = [request.request_id for request in waiting if request.request_id in names and _grammar_failed(request)]
+    if last:
+        names = {name for name in names if name not in last and name not in failed}
+        names.update(failed)
     # finish_requests() makes a set of what it is given, which may be walked otherwise than the set it was given.
-    return first + [name for name in set(names) if name not in first]
+    return first + [name for name in set(names) if name not in first] + last
 
 
 def _grammar_failed(request) -> bool:
@@ -23,11 +28,43 @@ def _grammar_failed(request) -> bool:
 @functools.cache
 def install(stock: type) -> None:
     """`stock`: vLLM's Scheduler, from which its AsyncScheduler derives."""
-    finish = stock.finish_requests
+    finish, reject = stock.finish_requests, stock._reject_on_encoder_cache_embed_mismatch
+    update = stock.update_from_output
+
+    def reject_mismatch(self, request, *sizes):
+        is_rejected = reject(self, request, *sizes)
+        if is_rejected and request.request_id not in _noted(self, "mismatched"):
+            _noted(self, "mismatched").append(request.request_id)
+        return is_rejected
+
+    def noted(handle):
+        def handle_failed(self, *arguments):
+            found = handle(self, *arguments)
+            if not self.recompute_kv_load_failures:
+                _noted(self, "failed").append(found)
+            return found
+
+        return handle_failed
 
     def finish_requests(self, request_ids, finished_status):
         if not isinstance(request_ids, set):  # only update_from_output() gives one
             return finish(self, request_ids, finished_status)
-        return [request for name in _ordered(self, request_ids) for request in finish(self, name, finished_status)]
+        failed = set()
+        for found in _noted(self, "failed"):
+            failed.update(found)
+        names = _ordered(self, request_ids, _noted(self, "mismatched"), failed)
+        return [request for name in names for request in finish(self, name, finished_status)]
 
-    stock.finish_requests = finish_requests
+    def update_from_output(self, *arguments):
+        _noted(self, "failed").clear()
+        outputs = update(self, *arguments)
+        _noted(self, "mismatched").clear()
+        return outputs
+
+    stock._reject_on_encoder_cache_embed_mismatch = reject_mismatch
+    stock._handle_invalid_blocks, stock._handle_failed_recving = noted(stock._handle_invalid_blocks), noted(stock._handle_failed_recving)
+    stock.finish_requests, stock.update_from_output = finish_requests, update_from_output
+
+
+def _noted(scheduler, what: str) -> list:
+    return scheduler.__dict__.setdefault(f"_noted_{what}", [])

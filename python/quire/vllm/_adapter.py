@@ -123,7 +123,7 @@ class Adapter(Looks, SchedulerInterface):
 
     def _meet(self, mm_registry) -> None:
         """Those who answer, and how much of the encoder's outputs is kept for them."""
-        read_encoder_budget(self, mm_registry)
+        read_encoder_budget(self, mm_registry, mm_registry.supports_multimodal_inputs(self.vllm_config.model_config))
         attach_parties(self)
 
     @cached_property

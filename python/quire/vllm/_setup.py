@@ -43,10 +43,8 @@ def read_limits(scheduler) -> None:
     scheduler.kv_metrics_sample = observability.kv_cache_metrics_sample if observability.kv_cache_metrics else 0.0
 
 
-def read_encoder_budget(scheduler, mm_registry) -> None:
-    budget = None
-    if mm_registry.supports_multimodal_inputs(scheduler.vllm_config.model_config):
-        budget = MultiModalBudget(scheduler.vllm_config, mm_registry)
+def read_encoder_budget(scheduler, mm_registry, takes_inputs: bool) -> None:
+    budget = MultiModalBudget(scheduler.vllm_config, mm_registry) if takes_inputs else None
     if scheduler.is_encoder_decoder and not (budget and len(budget.mm_max_toks_per_item) <= 1):
         raise ValueError("encoder-decoder models must have a multimodal interface with at most one modality")
     scheduler.max_num_encoder_input_tokens = budget.encoder_compute_budget if budget else 0

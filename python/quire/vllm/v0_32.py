@@ -1,11 +1,11 @@
-"""quire.vllm.Scheduler for vLLM 0.32.0: attention, full and by windows, without encoders. docs/vllm_0_32.md says what decides otherwise there
-than in 0.19.0, and why the rest is refused.
+"""quire.vllm.Scheduler for vLLM 0.32.0: attention, full, by windows and across, with encoders. docs/vllm_0_32.md says what decides otherwise
+there than in 0.19.0, and why the rest is refused.
 """
 
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventPublisherFactory
 from vllm.logger import init_logger
 from vllm.v1.core import kv_cache_utils
-from vllm.v1.core.sched.output import CachedRequestData, GrammarOutput, NewRequestData, SchedulerOutput
+from vllm.v1.core.sched.output import CachedRequestData, GrammarOutput, NewRequestData, ScheduledEncoderInputStats, SchedulerOutput
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
 from vllm.v1.metrics.perf import ModelMetrics
 from vllm.v1.metrics.stats import KVCacheEvictionEvent, PrefillStats, PrefixCacheStats, SchedulerStats
@@ -16,11 +16,12 @@ import quire
 from quire.vllm._adapter import Adapter
 from quire.vllm._config import refuse
 from quire.vllm._newer_connector import Connecting, ConnectorHooks, Loads, attach_connector, connector_options
+from quire.vllm._setup import read_encoder_budget
 
 logger = init_logger("vllm.quire")
 
 _OLDER = "use vLLM 0.19.0, whose decisions quire has for it"
-_PLAIN = ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec", "ChunkedLocalAttentionSpec")
+_PLAIN = ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec", "ChunkedLocalAttentionSpec", "CrossAttentionSpec")
 
 
 class ManagerHooks(ConnectorHooks):
@@ -111,8 +112,12 @@ def _refuse_parties(scheduler) -> None:
     model = config.model_config
     if config.ec_transfer_config is not None:
         refuse("encoder-cache connectors under vLLM 0.32.0", _OLDER)
-    if model.is_encoder_decoder or model.supports_multimodal_inputs:
-        refuse("models with an encoder under vLLM 0.32.0", "serve the text model alone, or use vLLM 0.19.0")
+    if model.is_encoder_decoder and config.kv_transfer_config is not None:
+        raise ValueError("encoder-decoder models are not supported with KV connectors")
+    if config.is_mm_encoder_only:
+        refuse("an encoder without its language model (mm_encoder_only) under vLLM 0.32.0", "leave out --scheduler-cls there")
+    if config.ec_manager_config.get_encoder_cache_manager_obj() is not None:
+        refuse("encoder_cache_manager_cls under vLLM 0.32.0", "leave it out")
     if model.runner_type == "pooling" or model.is_diffusion:
         refuse("pooling and diffusion models under vLLM 0.32.0", _OLDER)
     if config.aux_output_config.enabled:
@@ -155,7 +160,7 @@ class Scheduler(Connecting, Adapter):
 
     def _meet(self, mm_registry) -> None:
         self.check_served()
-        self.max_num_encoder_input_tokens = self.encoder_cache_size = 0
+        read_encoder_budget(self, mm_registry, self.vllm_config.model_config.supports_multimodal_inputs)
         self.ec_connector = self.perf_metrics = None
         self.loads, self.has_sync_loads, self.failed_grammars = Loads(), False, set()
         attach_connector(self)
@@ -193,12 +198,20 @@ class Scheduler(Connecting, Adapter):
             total_num_scheduled_tokens=total_tokens,
             scheduled_spec_decode_tokens=drafts,
             scheduled_encoder_inputs=encoder_inputs,
+            scheduled_encoder_input_stats=self._encoder_input_stats(encoder_inputs),
             finished_req_ids=finished,
             free_encoder_mm_hashes=freed_encoder,
             preempted_req_ids=preempted,
             has_sync_kv_loads=has_sync_loads,
             num_spec_tokens_to_schedule=speculative.num_speculative_tokens if speculative is not None else 0,
         )
+
+    def _encoder_input_stats(self, encoder_inputs: dict) -> ScheduledEncoderInputStats | None:
+        if not encoder_inputs or not self.log_stats or not self.observability_config.enable_logging_iteration_details:
+            return None
+        requests = self._native.stale_requests()
+        positions = [requests[name].mm_features[index].mm_position for name, indexes in encoder_inputs.items() for index in indexes]
+        return ScheduledEncoderInputStats(len(positions), sum(position.get_num_embeds() for position in positions))
 
     @staticmethod
     def _new_request_data(request, block_ids, num_computed_tokens, prefill_token_ids) -> NewRequestData:

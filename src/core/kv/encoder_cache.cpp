@@ -1,8 +1,7 @@
 // An output of the shared cache is absent, referenced, or evictable:
 //   absent     -> referenced  allocate
-//   referenced -> evictable   release, when the last reference goes
-//   evictable  -> referenced  check_and_reference
-//   evictable  -> absent      can_allocate, oldest first
+//   referenced -> evictable   release, when the last reference goes (a request's, with inputs_hold_outputs, when the last of its inputs
+//   does) evictable  -> referenced  check_and_reference evictable  -> absent      can_allocate, oldest first
 // Every state -> absent on reset. In encoder_decoder mode there are no outputs, only the counter of free embeddings.
 #include "core/kv/encoder_cache.h"
 
@@ -15,8 +14,13 @@
 
 namespace quire {
 
-EncoderCache::EncoderCache(EncoderCacheMode mode, std::int64_t capacity_embeds)
-    : mode_(mode), capacity_(capacity_embeds), num_free_(capacity_embeds), num_freeable_(capacity_embeds) {
+EncoderCache::EncoderCache(EncoderCacheMode mode, std::int64_t capacity_embeds, const DecisionRules& rules)
+    : mode_(mode),
+      capacity_(capacity_embeds),
+      inputs_hold_(mode == EncoderCacheMode::shared && rules.inputs_hold_outputs),
+      kept_stay_(rules.kept_outputs_stay),
+      num_free_(capacity_embeds),
+      num_freeable_(capacity_embeds) {
   QUIRE_CHECK(capacity_embeds >= 0, "a cache has a size");
 }
 
@@ -31,6 +35,7 @@ bool EncoderCache::check_and_reference(const EncoderInputs& request, std::uint32
   }
   const auto place = std::ranges::lower_bound(output.references, request.id);
   if (place == output.references.end() || *place != request.id) output.references.insert(place, request.id);
+  hold(request.id, input);
   return true;
 }
 
@@ -63,10 +68,37 @@ void EncoderCache::allocate(const EncoderInputs& request, std::uint32_t input) {
   auto& references = node->second.references;
   const auto place = std::ranges::lower_bound(references, request.id);
   if (place == references.end() || *place != request.id) references.insert(place, request.id);
+  node->second.evictable_embeds = feature.position.num_embeds();
+  hold(request.id, input);
+}
+
+void EncoderCache::hold(RequestId request, std::uint32_t input) {
+  if (inputs_hold_) held_[request].add(input);
+}
+
+bool EncoderCache::let_go(const EncoderInputs& request, std::uint32_t input) {
+  const auto found = held_.find(request.id);
+  if (found == held_.end()) return false;
+  found->second.discard(input);
+  if (found->second.empty()) {
+    held_.erase(found);
+    return false;
+  }
+  const std::string& identifier = request.features[input].identifier;
+  return found->second.any_of([&](std::uint32_t other) { return request.features[other].identifier == identifier; });
+}
+
+std::optional<std::int64_t> EncoderCache::num_kept_embeds(std::string_view identifier) const {
+  const auto found = cached_.find(identifier);
+  return found == cached_.end() ? std::nullopt : std::optional(found->second.evictable_embeds);
 }
 
 void EncoderCache::cached_inputs(const EncoderInputs& request, std::vector<std::uint32_t>& inputs) {
   inputs.clear();
+  if (inputs_hold_) {
+    if (const auto found = held_.find(request.id); found != held_.end()) found->second.list(inputs);
+    return;
+  }
   for (std::uint32_t i = 0; i < request.features.size(); ++i)
     if (mode_ == EncoderCacheMode::encoder_decoder || contains(request.features[i].identifier)) inputs.push_back(i);
   order_.apply(inputs);
@@ -79,8 +111,9 @@ void EncoderCache::release(const EncoderInputs& request, std::uint32_t input) {
     num_free_ += feature.position.num_embeds();
     return;
   }
+  const bool is_held = inputs_hold_ && let_go(request, input);
   const auto found = cached_.find(feature.identifier);
-  if (found == cached_.end() || found->second.references.empty()) return;
+  if (is_held || found == cached_.end() || found->second.references.empty()) return;
   Output& output = found->second;
   const auto place = std::ranges::lower_bound(output.references, request.id);
   if (place != output.references.end() && *place == request.id) output.references.erase(place);
@@ -104,12 +137,14 @@ std::span<const std::string> EncoderCache::take_freed() {
     to_report_.swap(freed_);
   } else {
     reported_.swap(freed_);
+    if (kept_stay_) std::erase_if(reported_, [this](const std::string& identifier) { return contains(identifier); });
   }
   return reported_;
 }
 
 void EncoderCache::reset() {
   cached_.clear();
+  held_.clear();
   oldest_ = newest_ = nullptr;
   freed_.clear();
   to_report_.clear();

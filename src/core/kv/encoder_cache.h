@@ -1,10 +1,13 @@
 #pragma once
 // Which encoder outputs (embeddings of images, sounds) the worker keeps, and who needs them. Capacity is counted in embeddings. Decisions
-// are those of vLLM V1's EncoderCacheManager and EncoderDecoderCacheManager (v0.19.0), side effects of the questions included.
+// are those of vLLM V1's EncoderCacheManager and EncoderDecoderCacheManager (v0.19.0; under DecisionRules 0.32.0), side effects of the
+// questions included.
 //
 // Identifiers may come from clients, so two items under one identifier may differ in size: an output then gives back what the item of its
-// last reference takes, as in vLLM.
+// last reference takes, as in vLLM; under sizes_must_agree whoever asks for another size is to be refused before.
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +18,7 @@
 #include "base/check.h"
 #include "base/rules.h"
 #include "core/kv/encoder_cache_order.h"
+#include "quire/decision_profile.h"
 #include "quire/error.h"
 #include "quire/ids.h"
 #include "quire/multimodal.h"
@@ -36,7 +40,7 @@ enum class EncoderCacheMode : std::uint8_t {
 // questions have effects, so they are asked in vLLM's order and as often.
 class EncoderCache {
  public:
-  EncoderCache(EncoderCacheMode mode, std::int64_t capacity_embeds);
+  EncoderCache(EncoderCacheMode mode, std::int64_t capacity_embeds, const DecisionRules& rules = {});
 
   [[nodiscard]] EncoderCacheMode mode() const { return mode_; }
   [[nodiscard]] std::int64_t capacity() const { return capacity_; }
@@ -52,16 +56,21 @@ class EncoderCache {
   // After can_allocate said true for the same item.
   void allocate(const EncoderInputs& request, std::uint32_t input);
 
-  // get_cached_input_ids: clears `inputs` and fills it with the request's items that are cached, referenced or not, in the order in which
-  // vLLM walks them (that of a CPython set of small integers), which decides the order of later evictions.
+  // get_cached_num_encoder_embeds: the size of what is kept under this name (sizes_must_agree).
+  [[nodiscard]] std::optional<std::int64_t> num_kept_embeds(std::string_view identifier) const;
+
+  // get_cached_input_ids: clears `inputs` and fills it with the request's items that are cached, referenced or not (inputs_hold_outputs:
+  // with those it holds), in the order in which vLLM walks them (that of a CPython set of small integers), which decides the order of later
+  // evictions.
   void cached_inputs(const EncoderInputs& request, std::vector<std::uint32_t>& inputs);
-  // free_encoder_input: the request refers to it no longer; without references the output can be evicted.
+  // free_encoder_input: the request refers to it no longer (inputs_hold_outputs: unless another input of it has the same name); without
+  // references the output can be evicted.
   void release(const EncoderInputs& request, std::uint32_t input);
   // free: release of every cached item, in the order of cached_inputs.
   void release_all(const EncoderInputs& request);
 
-  // get_freed_mm_hashes: identifiers the worker can drop, in order of eviction, since the last call. In encoder_decoder mode: those
-  // allocated before the previous call. Valid until the next call.
+  // get_freed_mm_hashes: identifiers the worker can drop, in order of eviction, since the last call (kept_outputs_stay: but for those that
+  // are cached again). In encoder_decoder mode: those allocated before the previous call. Valid until the next call.
   std::span<const std::string> take_freed();
 
   // Forgets all outputs (the weights changed). Nothing is reported as freed: the worker learns it otherwise.
@@ -81,6 +90,18 @@ class EncoderCache {
   [[nodiscard]] std::span<const std::string> freed() const { return freed_; }
   [[nodiscard]] std::span<const std::string> to_report() const { return to_report_; }
 
+  // Calls look(id, input) for each input by which a request holds an output (inputs_hold_outputs).
+  template <class Look>
+  void for_each_held(Look look) const {
+    for (const auto& [id, inputs] : held_) {
+      const RequestId holder = id;
+      (void)inputs.any_of([&](std::uint32_t input) {
+        look(holder, input);
+        return false;
+      });
+    }
+  }
+
   void check_invariants() const;
   // The first rule that does not hold; null: all do.
   [[nodiscard]] const Rule* broken_rule() const;
@@ -88,17 +109,23 @@ class EncoderCache {
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [mode, capacity, num_free, num_freeable, cached, oldest, newest, freed, reported, to_report, inputs, order] =
-        self;
+    [[maybe_unused]] auto& [mode, capacity, inputs_hold, kept_stay, num_free, num_freeable, cached, held, oldest, newest, freed, reported,
+                            to_report, inputs, order] = self;
     std::vector<Kept> kept;
     std::vector<std::string> in_order;
+    std::vector<Held> held_inputs;
     if constexpr (!Form::kReads) {
       kept = self.to_kept();
       for (const std::string_view identifier : self.evictable()) in_order.emplace_back(identifier);
+      for (const auto& [id, of_request] : held) held_inputs.emplace_back(id, of_request);
+      std::ranges::sort(held_inputs, {}, &Held::first);
     }
-    form(num_free, num_freeable, kept, in_order, freed, to_report);
+    form(num_free, num_freeable, kept, in_order, freed, to_report, held_inputs);
     form.expect(num_free >= 0 && num_free <= kMostEmbeds && num_freeable >= 0 && num_freeable <= kMostEmbeds, "embeddings are counted");
-    if constexpr (Form::kReads) form.expect(self.assign(std::move(kept), in_order), "encoder outputs are kept under one name each");
+    if constexpr (Form::kReads) {
+      form.expect(self.assign(std::move(kept), in_order), "encoder outputs are kept under one name each");
+      held = {held_inputs.begin(), held_inputs.end()};
+    }
   }
 
  private:
@@ -116,6 +143,7 @@ class EncoderCache {
       form(identifier, references, evictable_embeds);
     }
   };
+  using Held = std::pair<RequestId, SmallIntSet>;
   [[nodiscard]] std::vector<Kept> to_kept() const;
   // False, and the cache is good for nothing: it cannot have been so.
   [[nodiscard]] bool assign(std::vector<Kept> kept, std::span<const std::string> evictable);
@@ -138,13 +166,18 @@ class EncoderCache {
   void link(Output& output);
   void unlink(Output& output);
   void evict_oldest();
+  void hold(RequestId request, std::uint32_t input);
+  // Whether it holds the same output by another of its inputs.
+  [[nodiscard]] bool let_go(const EncoderInputs& request, std::uint32_t input);
 
   EncoderCacheMode mode_;
   std::int64_t capacity_;
+  bool inputs_hold_, kept_stay_;  // DecisionRules
   // Embeddings that nothing takes; and those that would be free if all that can be evicted were.
   std::int64_t num_free_;
   std::int64_t num_freeable_;
   Outputs cached_;
+  std::unordered_map<RequestId, SmallIntSet> held_;  // inputs by which requests hold outputs (inputs_hold_outputs)
   Output* oldest_ = nullptr;
   Output* newest_ = nullptr;
   std::vector<std::string> freed_;      // shared: evicted since the last take; encoder_decoder: allocated since the last take

@@ -1,5 +1,5 @@
-// CPython's set of small integers, as far as its order goes (Objects/setobject.c of 3.12). Called with the few inputs of a request, or the
-// bad blocks of a load. It allocates nothing once its table has grown.
+// CPython's set of small integers, as far as its order goes (Objects/setobject.c of 3.10 to 3.13). Called with the few inputs of a request,
+// or the bad blocks of a load. SmallIntSetOrder allocates nothing once its table has grown.
 #include "core/kv/encoder_cache_order.h"
 
 #include <algorithm>
@@ -10,22 +10,45 @@
 namespace quire {
 namespace {
 
-constexpr std::size_t kSmallestTable = 8;
 constexpr std::size_t kLinearProbes = 9;
 constexpr unsigned kPerturbShift = 5;
 constexpr std::size_t kLargeSet = 50000;  // from here on a table doubles instead of growing fourfold
+
+// The first slot of the value's walk through the table that ends it.
+template <class Ends>
+std::size_t walk(const std::vector<std::uint32_t>& table, std::uint32_t value, Ends ends) {
+  QUIRE_CHECK(std::has_single_bit(table.size()), "a table of a power of two");
+  const std::size_t mask = table.size() - 1;
+  std::size_t perturb = value;
+  std::size_t slot = value & mask;
+  while (true) {
+    const std::size_t last = slot + kLinearProbes <= mask ? slot + kLinearProbes : slot;
+    for (std::size_t i = slot; i <= last; ++i)
+      if (ends(i)) return i;
+    perturb >>= kPerturbShift;
+    slot = (slot * 5 + 1 + perturb) & mask;
+  }
+}
+
+bool is_crowded(std::size_t num_taken, std::size_t size) {
+  return num_taken * 5 >= (size - 1) * 3;
+}
+
+std::size_t grown(std::size_t num_values) {
+  return num_values > kLargeSet ? num_values * 2 : num_values * 4;
+}
 
 }  // namespace
 
 void SmallIntSetOrder::apply(std::vector<std::uint32_t>& values) {
   // Values below the smallest table's size have a slot of their own each, in ascending order.
-  if (values.empty() || (std::ranges::is_sorted(values) && values.back() < kSmallestTable)) return;
+  if (values.empty() || (std::ranges::is_sorted(values) && values.back() < kSmallestSetTable)) return;
   const std::size_t num_values = values.size();
-  table_.assign(kSmallestTable, kEmpty);
+  table_.assign(kSmallestSetTable, kEmpty);
   for (std::size_t i = 0; i < values.size(); ++i) {
     insert(table_, values[i]);
     const std::size_t used = i + 1;
-    if (used * 5 >= (table_.size() - 1) * 3) grow(used > kLargeSet ? used * 2 : used * 4);
+    if (is_crowded(used, table_.size())) grow(grown(used));
   }
   values.clear();
   std::ranges::copy_if(table_, std::back_inserter(values), [](std::uint32_t value) { return value != kEmpty; });
@@ -33,31 +56,57 @@ void SmallIntSetOrder::apply(std::vector<std::uint32_t>& values) {
 }
 
 void SmallIntSetOrder::insert(std::vector<std::uint32_t>& table, std::uint32_t value) {
-  QUIRE_CHECK(std::has_single_bit(table.size()), "a table of a power of two");
-  const std::size_t mask = table.size() - 1;
-  std::size_t perturb = value;
-  std::size_t slot = value & mask;
-  while (true) {
-    const std::size_t last = slot + kLinearProbes <= mask ? slot + kLinearProbes : slot;
-    for (std::size_t i = slot; i <= last; ++i) {
-      if (table[i] == kEmpty) {
-        table[i] = value;
-        return;
-      }
-    }
-    perturb >>= kPerturbShift;
-    slot = (slot * 5 + 1 + perturb) & mask;
-  }
+  table[walk(table, value, [&](std::size_t i) { return table[i] == kEmpty; })] = value;
 }
 
 void SmallIntSetOrder::grow(std::size_t num_values) {
-  std::size_t size = kSmallestTable;
+  std::size_t size = kSmallestSetTable;
   while (size <= num_values) size *= 2;
   QUIRE_CHECK(std::has_single_bit(size) && size > num_values, "a power of two with a free slot");
   old_table_.swap(table_);
   table_.assign(size, kEmpty);
   for (std::uint32_t value : old_table_)
     if (value != kEmpty) insert(table_, value);
+}
+
+void SmallIntSet::add(std::uint32_t value) {
+  QUIRE_CHECK(value < kDiscarded, "a small number");
+  std::size_t marked = table_.size();
+  std::size_t slot = walk(table_, value, [&](std::size_t i) {
+    if (table_[i] == kDiscarded) marked = i;
+    return table_[i] == value || table_[i] == kEmpty;
+  });
+  if (table_[slot] == value) return;
+  ++num_values_;
+  // The last mark on the way is taken first.
+  const bool is_marked = marked < table_.size();
+  table_[is_marked ? marked : slot] = value;
+  num_taken_ += is_marked ? 0 : 1;
+  if (!is_marked && is_crowded(num_taken_, table_.size())) rebuild();
+}
+
+void SmallIntSet::discard(std::uint32_t value) {
+  QUIRE_CHECK(value < kDiscarded, "a small number");
+  const std::size_t slot = walk(table_, value, [&](std::size_t i) { return table_[i] == value || table_[i] == kEmpty; });
+  if (table_[slot] != value) return;
+  table_[slot] = kDiscarded;
+  --num_values_;
+}
+
+void SmallIntSet::list(std::vector<std::uint32_t>& values) const {
+  values.clear();
+  std::ranges::copy_if(table_, std::back_inserter(values), [](std::uint32_t value) { return value < kDiscarded; });
+}
+
+// Marks do not come along.
+void SmallIntSet::rebuild() {
+  std::size_t size = kSmallestSetTable;
+  while (size <= grown(num_values_)) size *= 2;
+  std::vector<std::uint32_t> old(size, kEmpty);
+  old.swap(table_);
+  for (const std::uint32_t value : old)
+    if (value < kDiscarded) table_[walk(table_, value, [&](std::size_t i) { return table_[i] == kEmpty; })] = value;
+  num_taken_ = num_values_;
 }
 
 }  // namespace quire

@@ -53,7 +53,7 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
       updates(given.scheduler.max_num_seqs, given.speculation.num_spec_tokens),
       transfers(foundation, table, ended, open_transfers, swap),
       failed_loads(foundation, table, forks, ending, unloaded, updates),
-      results(foundation, slots, ending, drafts, sessions, updates, stats) {
+      results(foundation, slots, encoder, ending, drafts, sessions, updates, stats) {
   QUIRE_CHECK(kv.num_groups() == context.num_groups, "a list of blocks for each cache group");
   plans.reserve(given.scheduler.max_num_seqs, given.kv.num_blocks, context.num_groups, given.speculation.num_spec_tokens);
   retired.reserve(given.scheduler.max_num_seqs);

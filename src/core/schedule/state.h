@@ -81,6 +81,8 @@ struct Core::State {
   void advance(PlanArena& arena, StepPlan& plan);  // its tokens count as computed from now on
   void take(const StepResult& result);
   void end_failed_grammars();
+  void end_mismatched();  // whose inputs had two sizes
+  void end_with_error();  // those of ending_now
   void report(const PlanArena& arena);
 
   void snapshot_encoder_cache(CoreSnapshot& to) const;  // snapshot.cpp

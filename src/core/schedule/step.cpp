@@ -65,7 +65,7 @@ void Core::State::advance(PlanArena& arena, StepPlan& plan) {
     request.num_computed_tokens += static_cast<std::int32_t>(s.num_tokens);
     request.num_tokens_in_flight += static_cast<std::int32_t>(s.num_tokens);
     request.is_prefill_chunk = request.num_computed_tokens < request.num_tokens() + request.num_output_placeholders;
-    if (request.has_encoder_inputs()) encoder.release_computed(request);
+    if (request.has_encoder_inputs() && !context.rules.outputs_follow_results) encoder.release_computed(request);
     // A chunk samples nothing, so nothing of it is awaited.
     if (request.is_prefill_chunk) continue;
     request.is_prefilling = false;
@@ -121,7 +121,9 @@ void Core::State::take(const StepResult& result) {
     failed_loads.find(arena, result);
   results.take(arena, result);
   end_failed_grammars();
-  if (failed_loads.handle()) giving_back.give_back(context.config.kv_load_failure == KvLoadFailurePolicy::recompute);
+  const bool has_spoiled = failed_loads.handle();
+  end_mismatched();
+  if (has_spoiled) giving_back.give_back(context.config.kv_load_failure == KvLoadFailurePolicy::recompute);
   if (result.has_connector_output) transfers.take(result);
   report(arena);
 }
@@ -138,6 +140,19 @@ void Core::State::end_failed_grammars() {
     queues.skipped_waiting.for_each(look);
     queues.waiting.for_each(look);
   }
+  end_with_error();
+}
+
+// vLLM 0.32.0's encoder_cache_mismatch_reqs, of which the same holds.
+void Core::State::end_mismatched() {
+  ending_now.clear();
+  for (const RequestId id : encoder.mismatched())
+    if (Request* request = table.find(id); request != nullptr && !request->finished()) ending_now.push_back(request);
+  encoder.forget_mismatched();
+  end_with_error();
+}
+
+void Core::State::end_with_error() {
   if (ending_now.empty()) return;
   ending.finish(ending_now, RequestStatus::finished_error);
   for (Request* request : ending_now) {

@@ -29,6 +29,37 @@ TEST(SmallIntSetOrder, NumbersThatCollideAreOrderedAsCPythonOrdersThem) {
   EXPECT_EQ(numbers, (std::vector<std::uint32_t>{1539, 259, 515, 3, 131, 387, 643, 771, 899, 1027, 1155, 1667, 1795, 1283, 1411}));
 }
 
+// As Python 3.10 to 3.13 say of a set to which these are added, and from which every third is discarded.
+TEST(SmallIntSet, IsWalkedAsCPythonWalksASetThatLivesOn) {
+  SmallIntSet set;
+  std::vector<std::uint32_t> listed;
+  std::map<std::uint32_t, std::vector<std::uint32_t>> seen;
+  for (std::uint32_t i = 0; i < 200; ++i) {
+    const std::uint32_t value = (i * i * 7 + 3 * i) % 23;
+    i % 3 == 2 ? set.discard(value) : set.add(value);
+    set.list(listed);
+    seen[i] = listed;
+  }
+  EXPECT_EQ(seen[20], (std::vector<std::uint32_t>{0, 3, 9, 10, 17, 19, 22}));
+  EXPECT_EQ(seen[60], (std::vector<std::uint32_t>{0, 4, 6, 9, 8, 11, 12, 19})) << "8 has taken a slot that was another's";
+  EXPECT_EQ(seen[199], (std::vector<std::uint32_t>{0, 4, 6, 9, 8, 10, 12, 11, 19}));
+  for (std::uint32_t value = 0; value < 23; ++value) set.discard(value);
+  EXPECT_TRUE(set.empty());
+}
+
+TEST(SmallIntSet, TheLastMarkOnTheWayIsTaken) {
+  SmallIntSet set;
+  std::vector<std::uint32_t> listed;
+  for (const std::uint32_t value : {8U, 1U}) set.add(value);
+  set.discard(8);
+  set.add(16);
+  set.list(listed);
+  EXPECT_EQ(listed, (std::vector<std::uint32_t>{16, 1}));
+  for (const std::uint32_t value : {24U, 9U, 17U}) set.add(value);
+  set.list(listed);
+  EXPECT_EQ(listed, (std::vector<std::uint32_t>{1, 9, 16, 17, 24})) << "the table has grown";
+}
+
 TEST(PlaceholderRange, CountsTheEmbeddingsOfItsMask) {
   const std::vector<std::uint8_t> mask{0, 1, 0, 1, 1};
   const PlaceholderRange range(2, mask);
@@ -107,6 +138,28 @@ TEST(EncoderCache, OneRequestReferencesAnOutputOnce) {
   EXPECT_EQ(cache.references("a").size(), 1U);
   cache.release(request, 1);
   EXPECT_EQ(cache.num_freeable(), 10) << "the other occurrence does not hold it";
+}
+
+TEST(EncoderCache, EachInputThatARequestHasTakenHoldsItsOutput) {
+  const DecisionRules rules{.inputs_hold_outputs = true};
+  EncoderCache cache(EncoderCacheMode::shared, 10, rules);
+  const std::vector<MultimodalFeature> features{feature("a", 0, 2), feature("b", 2, 2), feature("a", 4, 2), feature("b", 6, 2)};
+  const EncoderInputs request{RequestId{1}, features};
+  cache.allocate(request, 0);
+  cache.allocate(request, 1);
+  EXPECT_TRUE(cache.check_and_reference(request, 2));
+  cache.release(request, 0);
+  EXPECT_EQ(cache.num_freeable(), 6) << "the other input of that name is to come";
+  std::vector<std::uint32_t> inputs;
+  cache.cached_inputs(request, inputs);
+  EXPECT_EQ(inputs, (std::vector<std::uint32_t>{1, 2})) << "those that it has taken, not all that are cached";
+  cache.release(request, 3);
+  EXPECT_EQ(cache.num_freeable(), 6) << "it has not taken that one";
+  cache.release(request, 2);
+  EXPECT_EQ(cache.num_freeable(), 8);
+  cache.release_all(request);
+  EXPECT_EQ(cache.num_freeable(), 10);
+  cache.check_invariants();
 }
 
 TEST(EncoderCache, ResetTellsNothing) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
+#include "core/schedule/requests/encoder_inputs.h"
 
 namespace quire {
 namespace {
@@ -135,7 +136,165 @@ TEST(DecisionProfile, WhatTheNewerRulesAreNotWrittenForIsRefused) {
   EXPECT_EQ(refused([](CoreConfig& c) { c.block_size = 2; }), "kv.groups") << "blocks of four tokens, named by two";
   EXPECT_EQ(refused([](CoreConfig& c) { c.scheduler.policy = SchedulingPolicy::continuum; }), "policy");
   EXPECT_EQ(refused([](CoreConfig& c) { c.cures.early_loads = true; }), "cures");
-  EXPECT_EQ(refused([](CoreConfig& c) { c.encoder.max_encoder_tokens = 8; }), "encoder.max_encoder_tokens");
+}
+
+// Encoders. An item takes as many embeddings as tokens.
+struct Item {
+  const char* identifier;
+  std::uint32_t offset, length;
+};
+
+std::vector<MultimodalFeature> features_of(const std::vector<Item>& items) {
+  std::vector<MultimodalFeature> features;
+  for (const Item& item : items) features.push_back({item.identifier, PlaceholderRange(item.offset, item.length)});
+  return features;
+}
+
+CoreConfig seeing(DecisionProfile profile, CoreConfig config, std::uint32_t cache_embeds = 64) {
+  config.decisions = profile;
+  config.encoder.max_encoder_tokens = 64;
+  config.encoder.encoder_cache_size = cache_embeds;
+  config.prefix_cache.enable_prefix_caching = false;
+  return config;
+}
+
+void add_seeing(CoreDriver& d, std::uint64_t id, std::uint32_t num_tokens, std::uint32_t max_tokens, const std::vector<Item>& items,
+                bool resumable = false) {
+  const Tokens prompt = CoreDriver::prompt(id, num_tokens);
+  const std::vector<MultimodalFeature> features = features_of(items);
+  NewRequest request = CoreDriver::request(id, prompt, max_tokens);
+  request.multimodal = features;
+  request.resumable = resumable;
+  d.add(request);
+}
+
+std::vector<std::string> evictable_outputs(const CoreDriver& d) {
+  std::vector<std::string> identifiers;
+  for (const auto& entry : d.snapshot().encoder_freeable) identifiers.push_back(entry.identifier);
+  return identifiers;
+}
+
+std::vector<std::uint32_t> inputs_of(const StepPlan& plan, std::uint64_t id) {
+  for (const ScheduledRequest& s : plan.scheduled)
+    if (s.id.value == id) return {s.encoder_inputs.begin(), s.encoder_inputs.end()};
+  return {};
+}
+
+using Inputs = std::vector<std::uint32_t>;
+using Names = std::vector<std::string>;
+
+TEST(DecisionProfile, AnOutputStaysUntilTheResultOfItsTokens) {
+  for (const auto profile : {kOld, kNew}) {
+    CoreDriver d(seeing(profile, sync_config()));
+    add_seeing(d, 1, 8, 4, {{"a", 0, 4}});
+    d.plan();
+    EXPECT_EQ(evictable_outputs(d).size(), profile == kOld ? 1U : 0U);
+    d.apply();
+    EXPECT_EQ(evictable_outputs(d), Names{"a"});
+  }
+}
+
+TEST(DecisionProfile, AnOutputStaysWhileAResultMayTakeItsTokensBack) {
+  CoreDriver d(seeing(kNew, async_config()));
+  add_seeing(d, 1, 8, 6, {{"a", 4, 4}});
+  d.plan();
+  d.plan();
+  d.apply();
+  EXPECT_TRUE(evictable_outputs(d).empty()) << "nine computed, two of them awaited";
+  d.plan();
+  d.apply();
+  EXPECT_EQ(evictable_outputs(d), Names{"a"});
+  d.apply();
+}
+
+TEST(DecisionProfile, WhoHasAnInputTwiceHoldsItsOutputToTheLast) {
+  for (const auto profile : {kOld, kNew}) {
+    CoreConfig config = seeing(profile, sync_config());
+    config.scheduler.max_num_batched_tokens = 6;
+    CoreDriver d(config);
+    add_seeing(d, 1, 12, 4, {{"a", 0, 4}, {"a", 5, 4}});
+    d.step();
+    EXPECT_EQ(evictable_outputs(d).size(), profile == kOld ? 1U : 0U);
+    d.step();
+    EXPECT_EQ(evictable_outputs(d), Names{"a"});
+  }
+}
+
+TEST(DecisionProfile, WhetherAnInputFitsIsAskedBeforeWhetherItIsCached) {
+  for (const auto profile : {kOld, kNew}) {
+    CoreConfig config = seeing(profile, sync_config());
+    config.scheduler.max_num_batched_tokens = 8;
+    config.encoder.disable_chunked_mm_input = true;
+    CoreDriver d(config);
+    add_seeing(d, 1, 5, 1, {{"a", 0, 4}});
+    d.step();
+    add_seeing(d, 2, 12, 4, {{"a", 6, 4}});
+    d.step();
+    EXPECT_EQ(d.scheduled(2), profile == kOld ? 8U : 6U);
+  }
+}
+
+TEST(DecisionProfile, WhatADrafterReadsAheadIsNeededOfAnInput) {
+  for (const auto profile : {kOld, kNew}) {
+    CoreConfig config = seeing(profile, sync_config());
+    config.scheduler.max_num_batched_tokens = 4;
+    config.speculation = {.num_spec_tokens = 1, .num_lookahead_tokens = 1, .use_eagle = true};
+    CoreDriver d(config);
+    add_seeing(d, 1, 8, 4, {{"a", 4, 4}});
+    EXPECT_EQ(inputs_of(d.plan(), 1), profile == kOld ? Inputs{} : Inputs{0});
+    d.apply();
+    EXPECT_EQ(inputs_of(d.plan(), 1), profile == kOld ? Inputs{0} : Inputs{});
+    d.apply();
+  }
+}
+
+// As a session has them that stops after a failed load has taken its computed tokens back: its next input begins before the last one's end.
+TEST(DecisionProfile, InputsOutOfOrderAreFoundByBisection) {
+  for (const auto profile : {kOld, kNew}) {
+    Context context(seeing(profile, sync_config()), {});
+    EncoderScheduler encoder(context);
+    encoder.begin_step();
+    Request session;
+    session.features = features_of({{"a", 6, 2}, {"b", 1, 2}, {"c", 3, 2}});
+    const auto to_compute = encoder.schedule(session, 0, 6).to_compute;
+    EXPECT_EQ(Inputs(to_compute.begin(), to_compute.end()), profile == kOld ? Inputs{} : (Inputs{1, 2}));
+  }
+}
+
+TEST(DecisionProfile, AnInputOfAnotherSizeThanWhatIsKeptEndsItsRequest) {
+  for (const auto profile : {kOld, kNew}) {
+    CoreDriver d(seeing(profile, sync_config()));
+    add_seeing(d, 1, 8, 4, {{"a", 0, 4}});
+    d.step();
+    add_seeing(d, 2, 8, 4, {{"a", 0, 2}});
+    const auto outcome = d.step();
+    EXPECT_EQ(d.scheduled(2), profile == kOld ? 8U : 0U);
+    EXPECT_EQ(d.known(2), profile == kOld);
+    ASSERT_EQ(outcome.updates.size(), 2U);
+    EXPECT_EQ(outcome.updates[1].finished, profile == kNew);
+    if (profile == kNew) EXPECT_EQ(outcome.updates[1].reason, FinishReason::error);
+  }
+}
+
+TEST(DecisionProfile, TwoSizesWithinARequestEndItToo) {
+  CoreDriver d(seeing(kNew, sync_config()));
+  add_seeing(d, 1, 12, 4, {{"a", 0, 4}, {"a", 5, 2}});
+  EXPECT_EQ(d.step().retired, Ids{1});
+}
+
+TEST(DecisionProfile, WhatIsComputedAgainInTheStepThatEvictsItIsNotFreed) {
+  for (const auto profile : {kOld, kNew}) {
+    CoreDriver d(seeing(profile, sync_config(), 8));
+    add_seeing(d, 1, 8, 1, {{"a", 0, 4}, {"b", 4, 4}});
+    d.step();
+    ASSERT_EQ(evictable_outputs(d), (Names{"a", "b"}));
+    add_seeing(d, 2, 5, 4, {{"c", 0, 4}});
+    add_seeing(d, 3, 5, 4, {{"a", 0, 4}});
+    const StepPlan& plan = d.plan();
+    const Names freed(plan.freed_encoder_outputs.begin(), plan.freed_encoder_outputs.end());
+    EXPECT_EQ(freed, profile == kOld ? (Names{"a", "b"}) : Names{"b"});
+    d.apply();
+  }
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST_F(SpoiledPartsOfAStepDeathTest, EncoderInputsAreOfTheRequestScheduledLastAn
   EXPECT_DEATH(
       {
         s.encoder.cache_ = EncoderCache(EncoderCacheMode::shared, 8);
-        s.encoder.allocate(runs, {.num_new_tokens = 1, .compute_budget = -1, .to_compute = input, .to_load = {}}, arena);
+        s.encoder.allocate(runs, {.num_new_tokens = 1, .compute_budget = -1, .to_compute = input, .to_load = {}, .to_share = {}}, arena);
       },
       "no more embeds are computed than a step may");
 }

@@ -19,6 +19,7 @@ SchedulerOutput = record(
     ec_connector_metadata=None, ec_manager_metadata=None, new_block_ids_to_zero=None, kv_cache_block_copies=None,
     kv_connector_block_state=None, num_spec_tokens_to_schedule=0, num_common_prefix_blocks=list,
 )
+ScheduledEncoderInputStats = record("ScheduledEncoderInputStats", num_inputs=0, output_tokens=0)
 GrammarOutput = record("GrammarOutput", "structured_output_request_ids", "grammar_bitmask", num_acceptable_drafts=None)
 EngineCoreOutput = record(
     "EngineCoreOutput", "request_id", "new_token_ids", new_logprobs=None, new_prompt_logprobs_tensors=None, pooling_output=None,
@@ -102,6 +103,7 @@ class SpecKind(str, enum.Enum):
     MLAAttentionSpec = "mla_attention"
     SlidingWindowSpec = "sliding_window"
     ChunkedLocalAttentionSpec = "chunked_local_attention"
+    CrossAttentionSpec = "cross_attention"
 
 
 def get_kv_cache_spec_kind(spec) -> SpecKind:
@@ -155,7 +157,7 @@ def change(modules: dict) -> dict:
     named = lambda text: {name: here[name] for name in text.split()}  # noqa: E731
     modules["vllm"]["__version__"] = "0.32.0"
     modules["vllm.distributed.kv_events"].update(named("BlockStored BlockRemoved"))
-    modules["vllm.v1.core.sched.output"].update(named("NewRequestData SchedulerOutput GrammarOutput KVConnectorBlockState"))
+    modules["vllm.v1.core.sched.output"].update(named("NewRequestData SchedulerOutput ScheduledEncoderInputStats GrammarOutput KVConnectorBlockState"))
     modules["vllm.v1.engine"].update(named("EngineCoreOutput EngineCoreRequest"))
     modules["vllm.v1.outputs"].update(named("ModelRunnerOutput KVConnectorOutput"))
     modules["vllm.v1.metrics.stats"].update(named("PrefillStats PrefixCacheStats SchedulerStats KV_FETCH_STAGES"))

@@ -17,7 +17,7 @@ namespace quire {
 namespace {
 
 // The last one is the version: it goes up when a listed field does.
-constexpr std::uint8_t kCheckpointMagic[] = {'Q', 'C', 'P', 5};
+constexpr std::uint8_t kCheckpointMagic[] = {'Q', 'C', 'P', 6};
 constexpr std::size_t kHeadBytes = sizeof kCheckpointMagic + 8, kSumBytes = 8;
 
 std::unexpected<Error> no_checkpoint(std::string message) {

@@ -113,6 +113,16 @@ const Rule* unsound_swaps(const Swap& swap, const CoreConfig& config) {
   return nullptr;
 }
 
+const Rule* unsound_inputs(const EncoderCache& cache, const RequestTable& table) {
+  bool are_sound = true;
+  cache.for_each_held([&](RequestId id, std::uint32_t input) {
+    const Request* const request = table.find_any(id);
+    are_sound = are_sound && request != nullptr && input < request->features.size();
+  });
+  QUIRE_RULE(are_sound, "held inputs are the request's");
+  return nullptr;
+}
+
 }  // namespace
 
 const Rule* Core::State::unsound_rule() const {
@@ -129,6 +139,7 @@ const Rule* Core::State::unsound_rule() const {
   for (const Slot slot : slots.released()) QUIRE_RULE(slot.value < context.config.scheduler.max_num_seqs, "a slot is one of the batch");
   if (const Rule* unsound = unsound_plans(plans, context.config)) return unsound;
   if (const Rule* unsound = unsound_jobs(jobs, table)) return unsound;
+  if (const Rule* unsound = unsound_inputs(encoder.cache(), table)) return unsound;
   if (const Rule* unsound = unsound_transfers(open_transfers, table)) return unsound;
   return unsound_swaps(swap, context.config);
 }

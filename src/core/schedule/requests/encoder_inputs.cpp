@@ -1,67 +1,127 @@
 #include "core/schedule/requests/encoder_inputs.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 
 #include "base/check.h"
 #include "core/schedule/requests/requests.h"
 
 namespace quire {
 
+namespace {
+
+// The first of [0, size) for which is_less does not hold, as Python's bisect_left finds it: also where they are not in order.
+template <class IsLess>
+std::uint32_t bisect(std::uint32_t size, IsLess is_less) {
+  std::uint32_t low = 0, high = size;
+  while (low < high) {
+    const std::uint32_t middle = low + (high - low) / 2;
+    if (is_less(middle))
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+}  // namespace
+
 EncoderGrant EncoderScheduler::schedule(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens) {
   QUIRE_CHECK(num_computed_tokens >= 0 && num_new_tokens > 0, "a chunk has tokens");
   to_compute_.clear();
   to_load_.clear();
-  identifiers_.clear();
+  to_share_.clear();
+  planned_.clear();
   Step step{.num_computed_tokens = num_computed_tokens,
             .num_new_tokens = num_new_tokens,
-            .shift = context_.config.speculation.use_eagle ? 1 : 0,
+            .shift = num_lookahead(),
+            .window_end = num_computed_tokens + num_new_tokens + num_lookahead(),
             .compute_budget = budget_};
-  for (std::uint32_t input = 0; input < request.features.size(); ++input)
+  const auto [first, last] = find_inputs(request, step);
+  for (std::uint32_t input = first; input < last; ++input)
     if (!take(request, input, step)) break;
   QUIRE_CHECK(step.num_new_tokens >= 0 && step.num_new_tokens <= num_new_tokens, "inputs only shorten a chunk");
-  return {step.num_new_tokens, step.compute_budget, to_compute_, to_load_};
+  return {step.num_new_tokens, step.compute_budget, to_compute_, to_load_, to_share_};
+}
+
+std::pair<std::uint32_t, std::uint32_t> EncoderScheduler::find_inputs(const Request& request, const Step& step) const {
+  const auto size = static_cast<std::uint32_t>(request.features.size());
+  const auto begins_within = [&](std::uint32_t input) {
+    return static_cast<std::int32_t>(request.features[input].position.offset()) < step.window_end;
+  };
+  std::uint32_t first = 0, last = 0;
+  if (!context_.rules.inputs_bisected) {
+    while (last < size && begins_within(last)) ++last;
+    return {first, last};
+  }
+  const auto is_computed = [&](std::uint32_t input) {
+    return static_cast<std::int32_t>(request.features[input].position.end()) <= step.num_computed_tokens;
+  };
+  // What an encoder-decoder hears lies beside its tokens.
+  if (!context_.config.encoder.is_encoder_decoder) first = bisect(size, is_computed);
+  return {first, bisect(size, begins_within)};
 }
 
 // False: no later input can be taken.
 // The order of the questions is vLLM's. Some of them have effects (a reference, an eviction), so none may be asked earlier or left out.
 bool EncoderScheduler::take(const Request& request, std::uint32_t input, Step& step) {
   const MultimodalFeature& feature = request.features[input];
+  const EncoderOptions& options = context_.config.encoder;
   const auto begin = static_cast<std::int32_t>(feature.position.offset());
   const auto length = static_cast<std::int32_t>(feature.position.length());
   const std::int32_t computed = step.num_computed_tokens;
-  if (begin >= computed + step.num_new_tokens + step.shift) return false;
   // Cross-attention has what it needs as soon as one token is computed; otherwise an input that lies before is in the KV cache.
-  if ((context_.config.encoder.is_encoder_decoder && computed > 0) || begin + length <= computed) return true;
-  if (!context_.config.encoder.is_encoder_decoder) {
-    // (What an encoder-decoder hears lies beside its tokens.)
-    if (context_.config.encoder.uncut_items && computed + step.num_new_tokens < begin + length) {
-      step.num_new_tokens = std::max(0, begin - (computed + step.shift));
-      return false;
-    }
-    const bool in_this_step = std::ranges::find(identifiers_, feature.identifier) != identifiers_.end();
-    if (in_this_step || cache_.check_and_reference(inputs_of(request), input)) return true;
-  }
-  if (context_.config.encoder.disable_chunked_mm_input && computed < begin && computed + step.num_new_tokens < begin + length) {
+  if (options.is_encoder_decoder && computed > 0) return true;
+  if (!context_.rules.inputs_bisected && begin + length <= computed) return true;
+  const auto end_before = [&] {
     step.num_new_tokens = std::max(0, begin - (computed + step.shift));
     return false;
+  };
+  const bool does_not_end = computed + step.num_new_tokens < begin + length;
+  const bool is_torn = options.disable_chunked_mm_input && computed < begin && does_not_end;
+  if (is_torn && context_.rules.whole_inputs_first) return end_before();
+  if (!options.is_encoder_decoder) {
+    if (options.uncut_items && does_not_end) return end_before();
+    if (context_.rules.sizes_must_agree && is_mismatched(request, input)) {
+      step.num_new_tokens = 0;
+      return false;
+    }
+    if (is_made(request, input)) return true;
   }
-  if (!cache_.can_allocate(inputs_of(request), input, step.compute_budget, step.num_planned_embeds)) {
-    // After a prefix hit the input may begin before the first token: then none can run.
-    step.num_new_tokens = computed + step.shift < begin ? begin - (computed + step.shift) : 0;
-    return false;
-  }
-  const auto [first, last] =
-      feature.position.embeds_in_range(std::max(0, computed - begin), std::min(length, computed + step.num_new_tokens - begin));
+  if (is_torn) return end_before();
+  // After a prefix hit the input may begin before the first token: then none can run.
+  if (!cache_.can_allocate(inputs_of(request), input, step.compute_budget, step.num_planned_embeds)) return end_before();
+  const std::int32_t seen_end = context_.rules.drafters_need_inputs ? step.window_end : computed + step.num_new_tokens;
+  const auto [first, last] = feature.position.embeds_in_range(std::max(0, computed - begin), std::min(length, seen_end - begin));
   if (last - first == 0) return true;
   const std::int64_t num_embeds = feature.position.num_embeds();
   step.num_planned_embeds += num_embeds;
-  identifiers_.push_back(feature.identifier);
+  planned_.push_back(input);
   if (context_.seams.encoder_connector != nullptr && context_.seams.encoder_connector->has(feature.identifier)) {
     to_load_.push_back(input);
     return true;
   }
   step.compute_budget -= num_embeds;
   to_compute_.push_back(input);
+  return true;
+}
+
+bool EncoderScheduler::is_mismatched(const Request& request, std::uint32_t input) {
+  const MultimodalFeature& feature = request.features[input];
+  std::optional<std::int64_t> known = cache_.num_kept_embeds(feature.identifier);
+  for (const std::uint32_t other : planned_)
+    if (request.features[other].identifier == feature.identifier) known = request.features[other].position.num_embeds();
+  if (!known || *known == std::int64_t{feature.position.num_embeds()}) return false;
+  if (std::ranges::find(mismatched_, request.id) == mismatched_.end()) mismatched_.push_back(request.id);
+  return true;
+}
+
+bool EncoderScheduler::is_made(const Request& request, std::uint32_t input) {
+  const std::string& identifier = request.features[input].identifier;
+  const auto is_same = [&](std::uint32_t other) { return request.features[other].identifier == identifier; };
+  if (std::ranges::none_of(planned_, is_same)) return cache_.check_and_reference(inputs_of(request), input);
+  if (context_.rules.inputs_hold_outputs) to_share_.push_back(input);
   return true;
 }
 
@@ -78,6 +138,10 @@ void EncoderScheduler::allocate(const Request& request, const EncoderGrant& gran
     QUIRE_CHECK(budget_ >= 0, "no more embeds are computed than a step may");
   }
   std::ranges::for_each(grant.to_load, allocate);
+  for (const std::uint32_t input : grant.to_share) {
+    const bool is_there = cache_.check_and_reference(inputs_of(request), input);
+    QUIRE_CHECK(is_there, "another input of the step has the same output");
+  }
 }
 
 void EncoderScheduler::take_back(const Request& request, const PlanArena& arena) {
@@ -86,11 +150,14 @@ void EncoderScheduler::take_back(const Request& request, const PlanArena& arena)
 }
 
 void EncoderScheduler::release_computed(const Request& request) {
+  const bool follows_results = context_.rules.outputs_follow_results;
+  const std::int32_t num_sure =
+      follows_results ? request.num_computed_tokens - request.num_output_placeholders - num_lookahead() : request.num_computed_tokens;
   cache_.cached_inputs(inputs_of(request), cached_inputs_);
   for (const std::uint32_t input : cached_inputs_) {
     QUIRE_CHECK(input < request.features.size(), "a cached input is one of the request");
     const auto end = static_cast<std::int32_t>(request.features[input].position.end());
-    if ((context_.config.encoder.is_encoder_decoder && request.num_computed_tokens > 0) || end <= request.num_computed_tokens)
+    if ((context_.config.encoder.is_encoder_decoder && request.num_computed_tokens > 0) || end <= num_sure)
       cache_.release(inputs_of(request), input);
   }
 }

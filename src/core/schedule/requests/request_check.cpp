@@ -99,15 +99,14 @@ Result<void> check_decisions(const CoreConfig& config) {
   for (const KvCacheGroup& group : config.kv.groups) {
     const LayerKvSpec& spec = group.spec;
     if (!std::holds_alternative<FullAttentionSpec>(spec) && !std::holds_alternative<MlaAttentionSpec>(spec) &&
-        !std::holds_alternative<SlidingWindowSpec>(spec) && !std::holds_alternative<ChunkedLocalSpec>(spec))
-      return refuse("kv.groups", "only full attention, sliding windows and chunks are known");
+        !std::holds_alternative<SlidingWindowSpec>(spec) && !std::holds_alternative<ChunkedLocalSpec>(spec) &&
+        !std::holds_alternative<CrossAttentionSpec>(spec))
+      return refuse("kv.groups", "only full and cross-attention, sliding windows and chunks are known");
     if (block_size_of(spec) != config.block_size) return refuse("kv.groups", "cache groups of another block size are not known");
   }
   if (config.mamba_align) return refuse("mamba_align", "states are not known");
   if (config.parallel.dcp_world_size * config.parallel.pcp_world_size != 1)
     return refuse("parallel.dcp_world_size", "context parallelism is not known");
-  if (config.encoder.max_encoder_tokens > 0 || config.encoder.is_encoder_decoder)
-    return refuse("encoder.max_encoder_tokens", "encoders are not known");
   if (config.scheduler.policy == SchedulingPolicy::continuum) return refuse("policy", "CONTINUUM is not known");
   if (config.cures != CureOptions{}) return refuse("cures", "cures are not known");
   if (config.pressure.admission_watermark > 0.0 || config.pressure.pressure_high > 0.0) return refuse("pressure", "pressure is not known");

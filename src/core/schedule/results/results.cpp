@@ -53,14 +53,15 @@ bool Results::end_flight(Request& request, std::uint32_t num_tokens) {
 void Results::take_one(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled, bool is_stale) {
   Request& request = *arena.requests()[index];
   std::optional<Stop> stop;
-  if (!tokens.empty()) {
-    const bool has_drafts = !arena.plan().scheduled[index].drafts.empty();
-    if (has_drafts && !(request.discard_latest_async_tokens && context_.config.cures.unsure_drafts))
-      take_back_rejected(arena, index, static_cast<std::uint32_t>(tokens.size()), is_stale);
+  const bool has_drafts = !tokens.empty() && !arena.plan().scheduled[index].drafts.empty();
+  if (has_drafts && !(request.discard_latest_async_tokens && context_.config.cures.unsure_drafts))
+    take_back_rejected(arena, index, static_cast<std::uint32_t>(tokens.size()), is_stale);
+  // vLLM does so before the tokens are appended.
+  if (request.has_encoder_inputs() && context_.rules.outputs_follow_results) encoder_.release_computed(request);
+  if (!tokens.empty())
     stop = take_tokens(request, tokens, is_stale);
-  } else if (pooled) {
+  else if (pooled)
     stop = Stop{};
-  }
   // Of refused tokens the update still says how else they would have stopped it.
   const RequestStatus told = stop ? stop->status : RequestStatus::finished_error;
   if (context_.rules.refused_tokens_end && !tokens.empty() && !move_grammar(request, tokens, stop)) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/schedule/requests/drafts.h"
+#include "core/schedule/requests/encoder_inputs.h"
 #include "core/schedule/requests/foundation.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/request.h"
@@ -30,12 +31,14 @@ namespace quire {
 
 class Results {
  public:
-  Results(const Foundation& base, Slots& slots, Ending& ending, const Drafts& drafts, Sessions& sessions, Updates& updates, Stats& stats)
+  Results(const Foundation& base, Slots& slots, EncoderScheduler& encoder, Ending& ending, const Drafts& drafts, Sessions& sessions,
+          Updates& updates, Stats& stats)
       : context_(base.context),
         kv_(base.kv),
         requests_(base.requests),
         queues_(base.queues),
         slots_(slots),
+        encoder_(encoder),
         ending_(ending),
         drafts_(drafts),
         sessions_(sessions),
@@ -50,7 +53,7 @@ class Results {
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
   static void fields(Form& /*form*/, Self& self) {
-    [[maybe_unused]] auto& [context, kv, requests, queues, slots, ending, drafts, sessions, updates, stats, stopped_waiting,
+    [[maybe_unused]] auto& [context, kv, requests, queues, slots, encoder, ending, drafts, sessions, updates, stats, stopped_waiting,
                             stopped_running] = self;
   }
 
@@ -74,6 +77,7 @@ class Results {
   Requests& requests_;
   Queues& queues_;
   Slots& slots_;
+  EncoderScheduler& encoder_;
   Ending& ending_;
   const Drafts& drafts_;
   Sessions& sessions_;

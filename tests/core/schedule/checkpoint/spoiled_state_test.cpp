@@ -76,6 +76,44 @@ TEST(SpoiledState, InputsOfAPlanAreTheRequests) {
   EXPECT_NE(restored.error().to_string().find("inputs are the request's"), std::string::npos) << restored.error().to_string();
 }
 
+// Those by which a request holds an encoder's outputs, and whose inputs had two sizes: both come along, and are the requests'.
+TEST(SpoiledState, HeldInputsAreTheRequests) {
+  CoreConfig config = test::sync_config();
+  config.decisions = DecisionProfile::vllm_0_32;
+  config.encoder.max_encoder_tokens = config.encoder.encoder_cache_size = 16;
+  CoreDriver d(config);
+  const test::Tokens prompt = CoreDriver::prompt(1, 8), other = CoreDriver::prompt(2, 8);
+  const std::vector<MultimodalFeature> items = {{"image", PlaceholderRange(1, 2)}, {"image", PlaceholderRange(4, 2)}};
+  const std::vector<MultimodalFeature> larger = {{"image", PlaceholderRange(1, 3)}};
+  NewRequest request = CoreDriver::request(1, prompt, 4), mismatched = CoreDriver::request(2, other, 4);
+  request.multimodal = items;
+  d.add(request);
+  d.plan();
+  const std::vector<std::uint8_t> good = d.core->checkpoint();
+  d.apply();
+  mismatched.multimodal = larger;
+  d.add(mismatched);
+  d.plan();
+  Core::State& s = *d.core->state_;
+  EXPECT_EQ(test::values(s.encoder.mismatched()), test::Ids{2});
+  EXPECT_EQ(test::values(Core::restore(config, {}, d.core->checkpoint()).value()->state_->encoder.mismatched()), test::Ids{2});
+  EXPECT_EQ(d.apply().retired, test::Ids{2});
+
+  auto again = Core::restore(config, {}, good);
+  ASSERT_TRUE(again.has_value()) << again.error().to_string();
+  EXPECT_TRUE((*again)->checkpoint() == good);
+  std::vector<std::uint32_t> held;
+  EncoderCache& cache = (*again)->state_->encoder.cache();
+  cache.cached_inputs({RequestId{1}, items}, held);
+  EXPECT_EQ(held, (std::vector<std::uint32_t>{0, 1}));
+  cache.held_.at(RequestId{1}).add(2);
+  const auto refused = Core::restore(config, {}, (*again)->checkpoint());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().to_string().find("held inputs are the request's"), std::string::npos) << refused.error().to_string();
+  cache.held_.at(RequestId{1}).table_.assign(8, 1);
+  EXPECT_FALSE(Core::restore(config, {}, (*again)->checkpoint()).has_value()) << "a set has room";
+}
+
 // Blocks that a step under way may write to still.
 TEST(SpoiledState, BlocksThatAreFreedLaterAreOfThePool) {
   CoreConfig config = test::async_config(12);
