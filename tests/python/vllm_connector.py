@@ -1,6 +1,9 @@
 """Run by vLLM's Python: quire.vllm.Connector in vLLM whole, on CPU.
 
-    python vllm_connector.py FOLDER [--case plain|layers|windows|window|disk|errors|sizes] [--own-scheduler] [--rounds 2] [--options JSON]
+    python vllm_connector.py FOLDER [CASE...] [--own-scheduler] [--rounds 2] [--options JSON]
+
+plain; layers (layer by layer); windows (every other layer has one), window (all have); disk (two engines over a folder); errors (every third load
+fails); slow (copies that take a second each, as the policy is told); sizes (blocks of two). Behind a colon: under quire.vllm.Scheduler (disk:own).
 
 Engines answer prompts that share beginnings, four at a time, with a KV cache that holds a quarter of them and host memory that holds more.
 Every answer must be the one that an engine without a connector has given, token by token. Prints what was seen as JSON.
@@ -18,7 +21,7 @@ import vllm_disk
 from vllm_disk import BLOCK, BLOCK_BYTES, LAYERS, answers_of, make_model, make_prompts
 
 WINDOW = 80
-COUNTED = ("loads", "failed", "declined_tokens", "loaded_tokens", "joined_loads", "early_blocks", "failed_blocks", "read", "groups")
+CASES = ("plain", "layers", "windows", "window", "disk", "errors", "slow", "sizes")
 
 
 def add_windows(model: Path, kinds: list[str]):
@@ -46,6 +49,13 @@ def failing_connector():
     connector.WorkerHalf._start_load, connector.WorkerHalf._end_load = begins, ends
 
 
+def slow_copies():
+    from quire.vllm._connector_costs import Costs
+
+    copied = Costs.copied
+    Costs.copied = lambda self, num_blocks, seconds: copied(self, num_blocks, 1.0)
+
+
 def engine(model, options, with_connector):
     from vllm import LLM
 
@@ -55,10 +65,12 @@ def engine(model, options, with_connector):
         config = {"kv_connector": "Connector", "kv_connector_module_path": "quire.vllm", "kv_role": "kv_both",
                   "kv_load_failure_policy": "recompute", "kv_connector_extra_config": extra}  # fmt: skip
     own = {"scheduler_cls": "quire.vllm.Scheduler"} if options.own_scheduler and with_connector else {}
+    if options.sync:
+        own["async_scheduling"] = False
     if options.case in ("windows", "window"):
         own["disable_hybrid_kv_cache_manager"] = False
     return LLM(model=str(model), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, max_model_len=1024, max_num_seqs=4,
-               block_size=BLOCK, num_gpu_blocks_override=75, kv_transfer_config=config, disable_log_stats=False, seed=0,
+               block_size=BLOCK, num_gpu_blocks_override=options.kv_blocks, tensor_parallel_size=options.ranks, kv_transfer_config=config, disable_log_stats=False, seed=0,
                enable_prefix_caching=with_connector, **own)  # fmt: skip
 
 
@@ -66,6 +78,8 @@ def run(connection, model, options, prompts, seed, with_connector):
     os.setpgid(0, 0)
     if options.case == "errors" and with_connector:
         failing_connector()
+    if options.case == "slow":
+        slow_copies()
     llm = engine(model, options, with_connector)
     rng = random.Random(seed)
     half, seen = None, {}
@@ -117,32 +131,55 @@ def play(*arguments):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--case", default="plain", choices=["plain", "layers", "windows", "window", "disk", "errors", "sizes"])
+    parser.add_argument("cases", nargs="*", default=["plain"])
     parser.add_argument("--own-scheduler", action="store_true")
+    parser.add_argument("--sync", action="store_true")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--engines", type=int, default=1)
     parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--host-blocks", type=int, default=400)
+    parser.add_argument("--kv-blocks", type=int, default=75)
     parser.add_argument("--options", default="{}")
-    options = parser.parse_args()
-    options.extra = json.loads(options.options)
+    given = parser.parse_args()
+    import vllm.entrypoints.llm  # noqa: F401, once for all that are forked
+
+    right = {}  # by what the model's layers are
+    for case in given.cases:
+        print(json.dumps({"case": case, **seen_in(case, given, right)}), flush=True)
+
+
+def options_of(case: str, given):
+    options = argparse.Namespace(**vars(given))
+    options.case, _, own = case.partition(":")
+    assert options.case in CASES, f"there is no case {case}; there are {', '.join(CASES)}"
+    options.own_scheduler |= own == "own"
+    options.extra, options.engines = json.loads(given.options), 1
+    options.folder = given.folder / case.replace(":", "-")
+    options.folder.mkdir()
+    if options.case == "slow":
+        options.extra["policy"] = "measured"
     if options.case == "layers":
         options.extra["layer_by_layer"] = True
     if options.case == "sizes":
         options.extra["block_size"] = 2 * BLOCK
     if options.case == "disk":
-        options.engines, options.host_blocks = max(2, options.engines), 60
+        options.engines, options.host_blocks = 2, 60
         options.extra |= {"disk_path": str(options.folder / "kv"), "disk_bytes_to_use": 600 * (vllm_disk.PLACE_BYTES + 128) + 65536}
-    import vllm.entrypoints.llm  # noqa: F401, once for all that are forked
+    return options
 
+
+def seen_in(case: str, given, right: dict) -> dict:
+    options = options_of(case, given)
     model = options.folder / "model"
     maker = multiprocessing.get_context("fork").Process(target=make_model, args=(model,))
     maker.start()
     maker.join()
-    if options.case in ("windows", "window"):
-        add_windows(model, ["sliding_attention"] * LAYERS if options.case == "window" else ["full_attention", "sliding_attention"] * (LAYERS // 2))
+    kinds = {"windows": ["full_attention", "sliding_attention"] * (LAYERS // 2), "window": ["sliding_attention"] * LAYERS}.get(options.case)
+    if kinds:
+        add_windows(model, kinds)
     prompts = make_prompts(1)
-    right = {number: value[0] for number, value in play(model, options, prompts, 0, False) if number != "seen"}
+    if str(kinds) not in right:
+        right[str(kinds)] = {number: value[0] for number, value in play(model, options, prompts, 0, False) if number != "seen"}
     seen = {"answers": 0, "wrong": 0, "cached_tokens": 0}
     for i in range(options.engines):
         for what, value in play(model, options, prompts, i, True):
@@ -151,9 +188,9 @@ def main():
                     seen[name] = seen.get(name, 0) + (amount or 0)
                 continue
             seen["answers"] += 1
-            seen["wrong"] += value[0] != right[what]
+            seen["wrong"] += value[0] != right[str(kinds)][what]
             seen["cached_tokens"] += value[1] or 0
-        print(json.dumps(seen))
+    return seen
 
 
 if __name__ == "__main__":
