@@ -74,6 +74,8 @@ class SchedulerHalf:
         """get_num_new_matched_tokens"""
         self._early.pop(request.request_id, None)
         self._matched[request.request_id] = (num_local, 0)
+        if getattr(request, "skip_reading_prefix_cache", False):  # it wants every row of its prompt computed
+            return 0, False
         num, start = self._num_loadable(request), num_local // self._tokens
         names = self._names.of_all(request, 0, num)
         self.native.touch([name for block in zip(*names) for name in block])

@@ -17,9 +17,10 @@ class Scheduler(Adapter):
     make_event = staticmethod(kv_event)
 
     def add_request(self, request) -> None:
-        is_new = not self._native.is_known(request.request_id)
+        tell = getattr(self.connector, "on_new_request", None)  # vLLM 0.19.0's own connectors have none
+        is_new = tell is not None and not self._native.is_known(request.request_id)
         super().add_request(request)
-        if is_new and (tell := getattr(self.connector, "on_new_request", None)) is not None:  # connectors of vLLM 0.19.0 have none
+        if is_new:
             tell(request)
 
     def make_output(self, pieces) -> SchedulerOutput:
