@@ -1,4 +1,4 @@
-"""Run by vLLM's Python (test_vllm_connector.py): the halves of quire.vllm.Connector by themselves. usage: vllm_connector_halves.py CASE [FOLDER]"""
+"""Run by vLLM's Python (test_vllm_connector.py): the halves of quire.vllm.Connector by themselves. usage: vllm_connector_halves.py CASE..."""
 
 import random
 import sys
@@ -154,6 +154,9 @@ def moves():
     assert half.match(d, 0) == (None, False), "or waits until it is over"
     half.update(over(loads[0].id))
     assert half.match(d, 0) == (3 * BLOCK, True)
+    d.skip_reading_prefix_cache = True
+    assert half.match(d, 0) == (0, False), "all rows of its prompt are asked for"
+    d.skip_reading_prefix_cache = False
     half.reset()
     assert half.match(d, 0) == (0, False)
     for request in (b, other):
@@ -275,5 +278,6 @@ def metrics():
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
-    print("ok")
+    for case in sys.argv[1:]:
+        globals()[case]()
+        print(f"{case}: ok", flush=True)

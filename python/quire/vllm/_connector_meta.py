@@ -70,10 +70,11 @@ class ConnectorStats(OffloadingConnectorStats):
             counted[name] = counted.get(name, 0) + amount
 
     def aggregate(self, other):
-        counted = other.data.pop(_COUNTED, {})
+        theirs = other.data.pop(_COUNTED, {})
         super().aggregate(other)
-        for name, amount in counted.items():
-            self.count(name, amount)
+        if theirs:
+            own = self.data.get(_COUNTED, {})
+            self.data[_COUNTED] = {name: own.get(name, 0) + theirs.get(name, 0) for name in {**own, **theirs}}
         return self
 
     def reduce(self):

@@ -21,6 +21,11 @@ _MOST_FAILURES = 2  # loads of a request that came to nothing; no third is begun
 _EARLY_AT_ONCE = 4  # requests that are looked at in a step before their turn
 
 
+def _wants_all_computed(request) -> bool:
+    """Log probabilities of its prompt are made of rows that are computed."""
+    return bool(getattr(request, "skip_reading_prefix_cache", False))
+
+
 @dataclass
 class Tracked:
     request: object
@@ -74,7 +79,7 @@ class SchedulerHalf:
         """get_num_new_matched_tokens"""
         self._early.pop(request.request_id, None)
         self._matched[request.request_id] = (num_local, 0)
-        if getattr(request, "skip_reading_prefix_cache", False):  # it wants every row of its prompt computed
+        if _wants_all_computed(request):
             return 0, False
         num, start = self._num_loadable(request), num_local // self._tokens
         names = self._names.of_all(request, 0, num)
@@ -167,7 +172,7 @@ class SchedulerHalf:
 
     def heard_of(self, request) -> None:
         """It has been queued."""
-        if self.has_disk and self._options.early_loads:
+        if self.has_disk and self._options.early_loads and not _wants_all_computed(request):
             self._early[request.request_id] = request
 
     def reset(self) -> None:
