@@ -24,6 +24,7 @@ struct CopyJob {
   std::uint64_t id = 0;
   bool to_host = false;
   std::vector<std::uint64_t> device_pages, host_pages;  // parallel
+  std::vector<std::uint32_t> tensors = {};              // by number; empty: all
   // When all is copied, marks[i] is written to number numbers[i]; what has seen it sees the bytes.
   std::vector<std::uint64_t> marks, numbers;
 };

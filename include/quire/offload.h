@@ -30,6 +30,15 @@ struct OffloadKey {
   }
 };
 
+// Where a block is, as far as a tier and what lies below it know.
+enum class OffloadPlace : std::uint8_t {
+  absent,
+  stored,   // it can be loaded
+  storing,  // a store of it is under way
+  coming,   // it is on its way up from below
+  below,    // it can be brought up
+};
+
 // A place for one block in the tier: 0 <= value < num_slots.
 using OffloadSlot = Id<struct OffloadSlotTag, std::uint32_t>;
 

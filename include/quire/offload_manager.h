@@ -39,6 +39,8 @@ class QUIRE_API OffloadManager {
 
   // How many of the keys, from the first one on, can be loaded without a gap. The only call that the reuse filter counts.
   std::uint32_t lookup(std::span<const OffloadKey> keys);
+  // Of each key; nothing is counted or kept young.
+  [[nodiscard]] std::vector<OffloadPlace> find(std::span<const OffloadKey> keys) const;
   // The keys' slots; valid until the next call. Error: a key cannot be loaded; then no key is held.
   Result<std::span<const OffloadSlot>> prepare_load(std::span<const OffloadKey> keys);
   // Error: a key is not being loaded; then nothing changed.
@@ -52,6 +54,8 @@ class QUIRE_API OffloadManager {
   // Ends the stores of these keys: they can be loaded now, or, without success, their slots are free again. Keys that are not being stored
   // are passed over.
   void complete_store(std::span<const OffloadKey> keys, bool success = true);
+  // What was loaded of it was no good: it leaves as an evicted one does. False: it is not there, or in transfer, and stays.
+  bool discard(const OffloadKey& key);
 
   // What happened since the last clear_events(), oldest first.
   [[nodiscard]] std::size_t num_events() const;

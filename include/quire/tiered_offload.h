@@ -77,6 +77,12 @@ class QUIRE_API TieredOffload {
   // How many of the keys, from the first one on, can be loaded from host memory without a gap. nullopt: ask again, some of them are on
   // their way up from the folder.
   std::optional<std::uint32_t> lookup(std::span<const OffloadKey> keys);
+  // What lookup() does, for a host that decides by itself what is worth bringing up. Of each key, with nothing begun or counted:
+  [[nodiscard]] std::vector<OffloadPlace> find(std::span<const OffloadKey> keys);
+  // Those that lie below come up, from the first one on, as many as find room beside the others. Whether any of the keys are on their way.
+  bool bring_up(std::span<const OffloadKey> keys);
+  // For the reuse filter: they were asked for.
+  void count(std::span<const OffloadKey> keys);
   // As those of OffloadManager.
   Result<std::span<const OffloadSlot>> prepare_load(std::span<const OffloadKey> keys);
   Result<void> complete_load(std::span<const OffloadKey> keys);
@@ -84,6 +90,9 @@ class QUIRE_API TieredOffload {
   void use(std::span<const OffloadKey> keys);
   std::optional<NumberedStore> prepare_store(std::span<const OffloadKey> keys);
   void complete_store(std::span<const OffloadKey> keys, bool success = true);
+  // As OffloadManager's, of host memory: what lies below stays.
+  bool discard(const OffloadKey& key);
+  [[nodiscard]] std::uint32_t num_slots() const;
   [[nodiscard]] std::size_t num_events() const;
   [[nodiscard]] OffloadEvent event(std::size_t position) const;
   void clear_events();

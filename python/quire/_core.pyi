@@ -1278,6 +1278,17 @@ class OffloadManager:
         How many of the keys, from the first one on, can be loaded without a gap.
         """
 
+    def find(self, keys: Sequence[bytes]) -> bytes:
+        """
+        A byte for each key: 0 it is absent, 1 it can be loaded, 2 a store of it is under way, 3 it is coming up, 4 it can be brought up. Nothing is
+        counted or begun.
+        """
+
+    def discard(self, key: bytes) -> bool:
+        """
+        It leaves, for what was loaded of it was no good. False: it is not there, or in transfer, and stays.
+        """
+
     def prepare_load(self, keys: Sequence[bytes]) -> list[int]:
         """
         The keys' slots, to be read until complete_load with the same keys. ValueError, and no key is held, when one cannot be loaded.
@@ -1355,6 +1366,26 @@ class TieredOffload:
         How many of the keys, from the first one on, can be loaded from host memory; None: ask again, some are on their way up.
         """
 
+    def find(self, keys: Sequence[bytes]) -> bytes:
+        """
+        A byte for each key: 0 it is absent, 1 it can be loaded, 2 a store of it is under way, 3 it is coming up, 4 it can be brought up. Nothing is
+        counted or begun.
+        """
+
+    def bring_up(self, keys: Sequence[bytes]) -> bool:
+        """
+        Those that only the folder has come up, from the first one on, as many as find room. Whether any of the keys are on their way.
+        """
+
+    def count(self, keys: Sequence[bytes]) -> None:
+        """For store_threshold: they were asked for. lookup does that, too."""
+
+    def discard(self, key: bytes) -> bool:
+        """As OffloadManager's, of host memory: what the folder has stays."""
+
+    @property
+    def num_slots(self) -> int: ...
+
     def prepare_load(self, keys: Sequence[bytes]) -> list[int]:
         """As OffloadManager's."""
 
@@ -1393,9 +1424,10 @@ class BlockCopier:
         device, host: for each tensor a row per page, of the same bytes on both sides.
         """
 
-    def submit(self, id: int, to_host: bool, device_pages: Sequence[int], host_pages: Sequence[int], slots: Sequence[int] = [], numbers: Sequence[int] = []) -> None:
+    def submit(self, id: int, to_host: bool, device_pages: Sequence[int], host_pages: Sequence[int], slots: Sequence[int] = [], numbers: Sequence[int] = [], tensors: Sequence[int] = []) -> None:
         """
-        Returns at once. slots, numbers: what is marked as written when all is copied. ValueError for a page or slot that is not there.
+        Returns at once. slots, numbers: what is marked as written when all is copied. tensors: by number, in the order in which they are
+        copied; []: all. ValueError for a page, slot or tensor that is not there.
         """
 
     def take_over(self, to_host: bool) -> list[tuple[int, int, float]]:

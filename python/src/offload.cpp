@@ -115,6 +115,12 @@ class PyOffloadManager {
   }
 
   std::uint32_t lookup(const Names& names) { return manager_->lookup(keys_of(names)); }
+  nb::bytes find(const Names& names) const { return places_of(manager_->find(keys_of(names))); }
+  bool discard(const nb::bytes& name) {
+    const bool is_gone = manager_->discard(key_of(name));
+    raise_if_failed();
+    return is_gone;
+  }
   Slots prepare_load(const Names& names) { return numbers_of(value_or_raise(manager_->prepare_load(keys_of(names)))); }
   void complete_load(const Names& names) { value_or_raise(manager_->complete_load(keys_of(names))); }
   void touch(const Names& names) {
@@ -182,6 +188,9 @@ void bind_offload(nb::module_& m) {
       "policy: 'lru' or 'arc', as vLLM's; 'arc_paper' or 's3fifo'; or a quire.connectors.EvictionPolicy. From a store_threshold of 2 on a\n"
       "key is stored when it was looked up so often. ValueError for an option out of range.");
   c.def("lookup", &PyOffloadManager::lookup, nb::arg("keys"), "How many of the keys, from the first one on, can be loaded without a gap.");
+  c.def("find", &PyOffloadManager::find, nb::arg("keys"), kPlacesDoc);
+  c.def("discard", &PyOffloadManager::discard, nb::arg("key"),
+        "It leaves, for what was loaded of it was no good. False: it is not there, or in transfer, and stays.");
   c.def("prepare_load", &PyOffloadManager::prepare_load, nb::arg("keys"),
         "The keys' slots, to be read until complete_load with the same keys. ValueError, and no key is held, when one cannot be loaded.");
   c.def("complete_load", &PyOffloadManager::complete_load, nb::arg("keys"), "ValueError when a key is not being loaded.");

@@ -39,6 +39,16 @@ inline Names names_of(std::span<const OffloadKey> keys) {
   return names;
 }
 
+// A byte for each.
+inline nb::bytes places_of(const std::vector<OffloadPlace>& places) {
+  static_assert(sizeof(OffloadPlace) == 1, "bytes of it are what Python gets");
+  return nb::bytes(reinterpret_cast<const char*>(places.data()), places.size());
+}
+
+constexpr const char* kPlacesDoc =
+    "A byte for each key: 0 it is absent, 1 it can be loaded, 2 a store of it is under way, 3 it is coming up, 4 it can be brought up. "
+    "Nothing is\ncounted or begun.";
+
 inline Slots numbers_of(std::span<const OffloadSlot> slots) {
   Slots numbers;
   numbers.reserve(slots.size());

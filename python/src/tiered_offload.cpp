@@ -77,6 +77,11 @@ class PyTieredOffload {
   }
 
   std::optional<std::uint32_t> lookup(const Names& names) { return tiers().lookup(keys_of(names)); }
+  nb::bytes find(const Names& names) { return places_of(tiers().find(keys_of(names))); }
+  bool bring_up(const Names& names) { return tiers().bring_up(keys_of(names)); }
+  void count(const Names& names) { tiers().count(keys_of(names)); }
+  bool discard(const nb::bytes& name) { return tiers().discard(key_of(name)); }
+  std::uint32_t num_slots() { return tiers().num_slots(); }
   Slots prepare_load(const Names& names) { return numbers_of(value_or_raise(tiers().prepare_load(keys_of(names)))); }
   void complete_load(const Names& names) { value_or_raise(tiers().complete_load(keys_of(names))); }
   void touch(const Names& names) { tiers().touch(keys_of(names)); }
@@ -149,14 +154,16 @@ class PyBlockCopier {
   PyBlockCopier(const PyBlockCopier&) = delete;
   PyBlockCopier& operator=(const PyBlockCopier&) = delete;
 
-  void submit(std::uint64_t id, bool to_host, Numbers device_pages, Numbers host_pages, Numbers slots, Numbers numbers) {
+  void submit(std::uint64_t id, bool to_host, Numbers device_pages, Numbers host_pages, Numbers slots, Numbers numbers,
+              std::vector<std::uint32_t> tensors) {
     if (!copier_->submit({.id = id,
                           .to_host = to_host,
                           .device_pages = std::move(device_pages),
                           .host_pages = std::move(host_pages),
+                          .tensors = std::move(tensors),
                           .marks = std::move(slots),
                           .numbers = std::move(numbers)}))
-      throw nb::value_error("pages, slots: lists of one length with numbers of pages and slots that there are");
+      throw nb::value_error("pages, slots, tensors: lists of one length with numbers of pages and slots that there are");
   }
   std::vector<std::tuple<std::uint64_t, std::uint64_t, double>> take_over(bool to_host) {
     std::vector<std::tuple<std::uint64_t, std::uint64_t, double>> over;
@@ -200,6 +207,12 @@ void bind_tiered_offload(nb::module_& m) {
   c.def("close", &PyTieredOffload::close, "What is being written is finished, and the folder is free for others.");
   c.def("lookup", &PyTieredOffload::lookup, nb::arg("keys"),
         "How many of the keys, from the first one on, can be loaded from host memory; None: ask again, some are on their way up.");
+  c.def("find", &PyTieredOffload::find, nb::arg("keys"), kPlacesDoc);
+  c.def("bring_up", &PyTieredOffload::bring_up, nb::arg("keys"),
+        "Those that only the folder has come up, from the first one on, as many as find room. Whether any of the keys are on their way.");
+  c.def("count", &PyTieredOffload::count, nb::arg("keys"), "For store_threshold: they were asked for. lookup does that, too.");
+  c.def("discard", &PyTieredOffload::discard, nb::arg("key"), "As OffloadManager's, of host memory: what the folder has stays.");
+  c.def_prop_ro("num_slots", &PyTieredOffload::num_slots);
   c.def("prepare_load", &PyTieredOffload::prepare_load, nb::arg("keys"), "As OffloadManager's.");
   c.def("complete_load", &PyTieredOffload::complete_load, nb::arg("keys"), "As OffloadManager's.");
   c.def("touch", &PyTieredOffload::touch, nb::arg("keys"), "As OffloadManager's.");
@@ -218,8 +231,9 @@ void bind_tiered_offload(nb::module_& m) {
              "device, host: for each tensor a row per page, of the same bytes on both sides.");
   copier.def(
       "submit", &PyBlockCopier::submit, nb::arg("id"), nb::arg("to_host"), nb::arg("device_pages"), nb::arg("host_pages"),
-      nb::arg("slots") = Numbers(), nb::arg("numbers") = Numbers(),
-      "Returns at once. slots, numbers: what is marked as written when all is copied. ValueError for a page or slot that is not there.");
+      nb::arg("slots") = Numbers(), nb::arg("numbers") = Numbers(), nb::arg("tensors") = std::vector<std::uint32_t>(),
+      "Returns at once. slots, numbers: what is marked as written when all is copied. tensors: by number, in the order in which they are\n"
+      "copied; []: all. ValueError for a page, slot or tensor that is not there.");
   copier.def("take_over", &PyBlockCopier::take_over, nb::arg("to_host"),
              "Those that have ended since the last time: [(id, bytes, seconds)].");
   copier.def("wait", &PyBlockCopier::wait, nb::arg("ids"), "Returns when none of these is waiting or being copied.");

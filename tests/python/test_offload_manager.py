@@ -53,6 +53,23 @@ def test_rare_blocks_are_not_stored_with_a_filter():
     assert manager.counted == [(names(2)[0], 1), (names(1)[0], 2)]
 
 
+def test_where_a_block_is_can_be_asked_without_being_counted():
+    manager = quire.OffloadManager(4, store_threshold=1)
+    put(manager, 1)
+    manager.prepare_store(names(2))
+    assert list(manager.find(names(1, 2, 3))) == [1, 2, 0] and manager.counted == []
+
+
+def test_what_was_no_good_is_discarded_when_nobody_loads_it():
+    manager = quire.OffloadManager(4)
+    put(manager, 1, 2)
+    manager.prepare_load(names(1))
+    assert not manager.discard(names(1)[0]) and manager.discard(names(2)[0]) and not manager.discard(names(9)[0])
+    manager.complete_load(names(1))
+    assert manager.lookup(names(1)) == 1 and manager.discard(names(1)[0]) and manager.lookup(names(1)) == 0
+    manager.check_invariants()
+
+
 @pytest.mark.parametrize("options, text", [((-1,), "num_slots"), ((1, "fifo"), "eviction_policy"), ((1, "lru", 2, 0), "max_tracked_keys")])
 def test_options_out_of_range_are_named(options, text):
     with pytest.raises(ValueError, match=text):

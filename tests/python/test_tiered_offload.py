@@ -100,6 +100,25 @@ def test_a_lookup_says_ask_again_and_counts_only_what_has_come_up(tmp_path):
     assert host.load(1, 2) == 2
 
 
+def test_blocks_come_up_when_the_host_says_so(tmp_path):
+    host = Host(tmp_path, slots=8)
+    host.store(*range(8))
+    host.wait(lambda stats: stats["num_written"] == 8)
+    host.store(*range(10, 18))
+    asked = [name(number) for number in (0, 1, 10, 99)]
+    assert list(host.tiers.find(asked)) == [4, 4, 1, 0], "and asking brings nothing up"
+    assert list(host.tiers.find(asked)) == [4, 4, 1, 0]
+    assert host.tiers.bring_up(asked[:3])
+    host.wait(lambda stats: stats["num_read"] == 2)
+    end = time.monotonic() + 20
+    while list(host.tiers.find(asked[:3])) != [1, 1, 1]:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    assert not host.tiers.bring_up(asked[:3]) and host.tiers.num_slots == 8, "all is there"
+    assert host.load(0, 1) == 2
+    assert host.tiers.discard(name(0)) and list(host.tiers.find([name(0)])) == [4], "the folder keeps it"
+
+
 def test_a_block_counts_when_all_workers_have_copied_it(tmp_path):
     host = Host(tmp_path)
     host.store(1)
@@ -288,6 +307,13 @@ def test_copies_go_both_ways_and_are_marked(tmp_path):
     copier.wait([7, 8, 9])
     for tensor, old in zip(device, before):
         assert (tensor[[9, 1, 4]] == old[[9, 1, 4]]).all() and not tensor[0].any()
+    host[0][:], host[1][:] = 1, 2
+    copier.submit(10, False, [0, 1], [3, 4], tensors=[1])
+    copier.wait([10])
+    assert (device[1][[0, 1]] == 2).all() and not (device[0][[0, 1]] == 1).all()
+    assert copier.take_over(False)[-1][:2] == (10, 2 * 64)
+    with pytest.raises(ValueError, match="pages, slots, tensors"):
+        copier.submit(11, False, [0], [0], tensors=[2])
     for wrong in [([10], [0], [], []), ([0], [12], [], []), ([0, 1], [0], [], []), ([0], [0], [4], [1]), ([0], [0], [1], [])]:
         with pytest.raises(ValueError, match="pages, slots"):
             copier.submit(9, True, *wrong)

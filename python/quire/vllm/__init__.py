@@ -2,7 +2,7 @@
 
     vllm serve MODEL --scheduler-cls quire.vllm.Scheduler
 
-or beside it, only compared: quire.vllm.ShadowScheduler.
+or beside it, only compared: quire.vllm.ShadowScheduler. And a KV connector, with vLLM's scheduler or quire's: quire.vllm.Connector.
 
 One adapter per vLLM version. Under a version without one the scheduler is refused; the shadow compares with the nearest one's decisions,
 and says so.
@@ -59,6 +59,12 @@ def __getattr__(name: str):
         if _VERSION not in _ADAPTERS:
             raise _refusal()
         return _module_for(_VERSION).Scheduler
+    if name == "Connector":
+        if _VERSION != "0.19.0":
+            raise ImportError(
+                f"quire.vllm.Connector is for vLLM 0.19.0, and this is vLLM {vllm.__version__}; docs/vllm.md says what there is for others"
+            )
+        return importlib.import_module("quire.vllm._connector").Connector
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -72,4 +78,4 @@ def scheduler_for_shadow():
     return _module_for(_VERSION if _VERSION in _ADAPTERS else nearest(_VERSION)).Scheduler
 
 
-__all__ = ["Scheduler", "ShadowScheduler"]
+__all__ = ["Connector", "Scheduler", "ShadowScheduler"]

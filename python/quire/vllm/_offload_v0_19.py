@@ -105,6 +105,8 @@ class TieredOffloadingManager(CPUOffloadingManager):
 class QuireOffloadingSpec(CPUOffloadingSpec):
     """vLLM's CPU tier, whose manager is quire's, on GPUs and on CPU, and a folder below it."""
 
+    host_handlers = staticmethod(host_handlers)
+
     def __init__(self, vllm_config, kv_cache_config):
         super().__init__(vllm_config, kv_cache_config)
         self.disk_path = self.extra_config.get("disk_path")
@@ -182,7 +184,7 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
                 page_layout(kv_caches),
                 is_shared=self.disk_path is not None,
             )
-            make = device_handlers if current_platform.is_cuda_alike() else host_handlers
+            make = device_handlers if current_platform.is_cuda_alike() else self.host_handlers
             self._own_handlers = make(kv_caches, region, self.block_size_factor)
         to_host, to_device = self._own_handlers
         yield GPULoadStoreSpec, CPULoadStoreSpec, to_host

@@ -16,6 +16,13 @@ class Scheduler(Adapter):
     make_stats_of = staticmethod(scheduler_stats)
     make_event = staticmethod(kv_event)
 
+    def add_request(self, request) -> None:
+        tell = getattr(self.connector, "on_new_request", None)  # vLLM 0.19.0's own connectors have none
+        is_new = tell is not None and not self._native.is_known(request.request_id)
+        super().add_request(request)
+        if is_new:
+            tell(request)
+
     def make_output(self, pieces) -> SchedulerOutput:
         # `cached`: the columns of CachedRequestData, in its order.
         new, *cached, num_tokens, total_tokens, drafts, encoder_inputs, num_common_blocks, finished, freed_encoder, preempted, to_zero = pieces

@@ -17,6 +17,15 @@ OffloadManager::~OffloadManager() = default;
 std::uint32_t OffloadManager::lookup(std::span<const OffloadKey> keys) {
   return ledger_->lookup(keys);
 }
+std::vector<OffloadPlace> OffloadManager::find(std::span<const OffloadKey> keys) const {
+  std::vector<OffloadPlace> places;
+  places.reserve(keys.size());
+  for (const OffloadKey& key : keys) {
+    const std::optional<std::int32_t> count = ledger_->ref_count(key);
+    places.push_back(!count ? OffloadPlace::absent : *count < 0 ? OffloadPlace::storing : OffloadPlace::stored);
+  }
+  return places;
+}
 Result<std::span<const OffloadSlot>> OffloadManager::prepare_load(std::span<const OffloadKey> keys) {
   return ledger_->prepare_load(keys);
 }
@@ -34,6 +43,9 @@ std::optional<PreparedStore> OffloadManager::prepare_store(std::span<const Offlo
 }
 void OffloadManager::complete_store(std::span<const OffloadKey> keys, bool success) {
   ledger_->complete_store(keys, success);
+}
+bool OffloadManager::discard(const OffloadKey& key) {
+  return ledger_->discard(key);
 }
 
 std::size_t OffloadManager::num_events() const {

@@ -36,25 +36,32 @@ struct BlockCopier::State {
       return std::ranges::all_of(values, [limit](std::uint64_t value) { return value < limit; });
     };
     return job.device_pages.size() == job.host_pages.size() && job.marks.size() == job.numbers.size() && below(job.marks, num_marks) &&
+           std::ranges::all_of(job.tensors, [this](std::uint32_t tensor) { return tensor < tensors.size(); }) &&
            std::ranges::all_of(tensors, [&](const CopiedTensor& tensor) {
              return below(job.device_pages, tensor.num_device_pages) && below(job.host_pages, tensor.num_host_pages);
            });
   }
 
+  template <class Do>
+  void for_tensors_of(const CopyJob& job, Do&& act) const {
+    if (job.tensors.empty()) std::ranges::for_each(tensors, act);
+    for (const std::uint32_t number : job.tensors) act(tensors[number]);
+  }
+
   void copy(const CopyJob& job) const {
-    for (const CopiedTensor& tensor : tensors) {
+    for_tensors_of(job, [&](const CopiedTensor& tensor) {
       for (std::size_t i = 0; i < job.device_pages.size(); ++i) {
         std::byte* const device = tensor.device + job.device_pages[i] * tensor.page_bytes;
         std::byte* const host = tensor.host + job.host_pages[i] * tensor.page_bytes;
         std::memcpy(job.to_host ? host : device, job.to_host ? device : host, tensor.page_bytes);
       }
-    }
+    });
     for (std::size_t i = 0; i < job.marks.size(); ++i) __atomic_store_n(marks + job.marks[i], job.numbers[i], __ATOMIC_RELEASE);
   }
 
   [[nodiscard]] std::uint64_t bytes_of(const CopyJob& job) const {
     std::uint64_t bytes = 0;
-    for (const CopiedTensor& tensor : tensors) bytes += tensor.page_bytes * job.device_pages.size();
+    for_tensors_of(job, [&](const CopiedTensor& tensor) { bytes += tensor.page_bytes * job.device_pages.size(); });
     return bytes;
   }
 

@@ -95,6 +95,24 @@ struct TieredOffload::State {
     ledger->complete_store(completed, false);
     return true;
   }
+
+  // Behind the first `num_ready` keys. Whether some are on their way.
+  bool bring(std::span<const OffloadKey> keys, std::size_t num_ready) {
+    const Wanted wanted = wanted_of(keys, num_ready);
+    if (wanted.ends.empty()) return wanted.waits;
+    // No more than half of the slots are kept by what comes up, so that running requests can store.
+    const std::uint32_t most = std::max(ledger->num_slots() / 2, 1U);
+    if (disk->num_coming() >= most) return true;
+    std::size_t count = std::min<std::size_t>(wanted.ends.size(), most - disk->num_coming());
+    while (count > 0 && !bring_up(keys.first(wanted.ends[count - 1]))) count /= 2;
+    return wanted.waits || count > 0;
+  }
+
+  [[nodiscard]] OffloadPlace place_of(const OffloadKey& key) const {
+    if (coming.contains(key)) return OffloadPlace::coming;
+    if (const std::optional<std::int32_t> count = ledger->ref_count(key)) return *count < 0 ? OffloadPlace::storing : OffloadPlace::stored;
+    return may_come(key) ? OffloadPlace::below : OffloadPlace::absent;
+  }
 };
 
 Result<std::unique_ptr<TieredOffload>> TieredOffload::open(const TieredOffloadOptions& options) {
@@ -127,16 +145,27 @@ TieredOffload::~TieredOffload() = default;
 std::optional<std::uint32_t> TieredOffload::lookup(std::span<const OffloadKey> keys) {
   State& state = *state_;
   state.take_arrived();
-  if (state.filter != nullptr) state.filter->count(keys);
+  count(keys);
   const std::uint32_t num_ready = state.ledger->lookup(keys);
-  State::Wanted wanted = state.wanted_of(keys, num_ready);
-  if (wanted.ends.empty()) return wanted.waits ? std::nullopt : std::optional(num_ready);
-  // No more than half of the slots are kept by what comes up, so that running requests can store.
-  const std::uint32_t most = std::max(state.ledger->num_slots() / 2, 1U);
-  if (state.disk->num_coming() >= most) return std::nullopt;
-  std::size_t count = std::min<std::size_t>(wanted.ends.size(), most - state.disk->num_coming());
-  while (count > 0 && !state.bring_up(keys.first(wanted.ends[count - 1]))) count /= 2;
-  return wanted.waits || count > 0 ? std::nullopt : std::optional(num_ready);
+  return state.bring(keys, num_ready) ? std::nullopt : std::optional(num_ready);
+}
+
+std::vector<OffloadPlace> TieredOffload::find(std::span<const OffloadKey> keys) {
+  State& state = *state_;
+  state.take_arrived();
+  std::vector<OffloadPlace> places;
+  places.reserve(keys.size());
+  for (const OffloadKey& key : keys) places.push_back(state.place_of(key));
+  return places;
+}
+
+bool TieredOffload::bring_up(std::span<const OffloadKey> keys) {
+  state_->take_arrived();
+  return state_->bring(keys, 0);
+}
+
+void TieredOffload::count(std::span<const OffloadKey> keys) {
+  if (state_->filter != nullptr) state_->filter->count(keys);
 }
 
 Result<std::span<const OffloadSlot>> TieredOffload::prepare_load(std::span<const OffloadKey> keys) {
@@ -181,6 +210,12 @@ void TieredOffload::complete_store(std::span<const OffloadKey> keys, bool succes
   state_->ledger->complete_store(state_->completed, success);
 }
 
+bool TieredOffload::discard(const OffloadKey& key) {
+  return state_->ledger->discard(key);
+}
+std::uint32_t TieredOffload::num_slots() const {
+  return state_->ledger->num_slots();
+}
 std::size_t TieredOffload::num_events() const {
   return state_->ledger->num_events();
 }

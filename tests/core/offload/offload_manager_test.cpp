@@ -35,6 +35,12 @@ TEST(OffloadManager, AnswersAsTheLedger) {
         ASSERT_EQ(manager->complete_load(loading.back()).has_value(), ledger->complete_load(loading.back()).has_value());
         loading.pop_back();
       }
+      if (random.chance(0.05) && !some.empty()) ASSERT_EQ(manager->discard(some[0]), ledger->discard(some[0]));
+      const std::vector<OffloadPlace> places = manager->find(some);
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        const auto count = ledger->ref_count(some[i]);
+        ASSERT_EQ(places[i], !count ? OffloadPlace::absent : *count < 0 ? OffloadPlace::storing : OffloadPlace::stored);
+      }
       const auto store = manager->prepare_store(some);
       const auto wanted = ledger->prepare_store(some);
       ASSERT_EQ(store.has_value(), wanted.has_value());

@@ -1,0 +1,123 @@
+"""quire.vllm.Connector: a KV connector of vLLM 0.19.0 that keeps KV blocks in host memory and in a folder below it; docs/vllm.md.
+
+    vllm serve MODEL --kv-transfer-config '{"kv_connector": "Connector", "kv_connector_module_path": "quire.vllm", "kv_role": "kv_both",
+      "kv_load_failure_policy": "recompute", "kv_connector_extra_config": {"cpu_bytes_to_use": 8000000000}}'
+
+It has what OffloadingConnector cannot be given by a spec: loads that are weighed against computing, shared, begun before a request's turn, and
+awaited layer by layer. vLLM makes it twice, for its scheduler and in each worker.
+"""
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole, SupportsHMA
+
+from quire.vllm._connector_meta import ConnectorPromMetrics, ConnectorStats
+from quire.vllm._connector_options import options_of, windows_of
+from quire.vllm._connector_scheduler import SchedulerHalf
+from quire.vllm._connector_worker import ConnectorSpec, WorkerHalf
+
+
+class Connector(KVConnectorBase_V1, SupportsHMA):
+    def __init__(self, vllm_config, role, kv_cache_config=None):
+        super().__init__(vllm_config, role, kv_cache_config)
+        extra = vllm_config.kv_transfer_config.kv_connector_extra_config
+        self.options = options_of(extra)
+        windows = windows_of(vllm_config, kv_cache_config, extra, self.options)
+        spec = ConnectorSpec(vllm_config, kv_cache_config)
+        self.scheduler_half = self.worker_half = None
+        if role == KVConnectorRole.SCHEDULER:
+            self.scheduler_half = SchedulerHalf(spec, windows, self.options)
+            self._disk = {}  # what the metrics were told of it
+        else:
+            self.worker_half = WorkerHalf(spec, kv_cache_config)
+            self._has_computed = False
+
+    @property
+    def prefer_cross_layer_blocks(self) -> bool:
+        return not self.options.layer_by_layer
+
+    # Workers.
+
+    def register_kv_caches(self, kv_caches):
+        self.worker_half.register(kv_caches)
+
+    def register_cross_layers_kv_cache(self, kv_cache, attn_backend):
+        self.worker_half.register_cross_layers(kv_cache, attn_backend)
+
+    def handle_preemptions(self, kv_connector_metadata):
+        self.worker_half.begin(kv_connector_metadata)
+
+    def start_load_kv(self, forward_context, **kwargs) -> None:
+        self.worker_half.begin(self._connector_metadata)
+        self._has_computed = forward_context.attn_metadata is not None
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        self.worker_half.wait_for_layer(layer_name)
+
+    def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs) -> None:
+        """Stores begin with the next step."""
+
+    def wait_for_save(self):
+        self.worker_half.end_loads_in_step()
+
+    def get_finished(self, finished_req_ids):
+        return self.worker_half.finished()
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        return self.worker_half.take_bad()
+
+    def build_connector_worker_meta(self):
+        return self.worker_half.take_meta(self._has_computed)
+
+    # The scheduler.
+
+    def on_new_request(self, request) -> None:
+        """A request has been queued: quire.vllm.Scheduler says so, and vLLM from 0.21 on."""
+        self.scheduler_half.heard_of(request)
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        return self.scheduler_half.match(request, num_computed_tokens)
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        self.scheduler_half.allocated(request, blocks, num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output):
+        return self.scheduler_half.build_meta(scheduler_output)
+
+    def update_connector_output(self, connector_output):
+        self.scheduler_half.update(connector_output)
+
+    def request_finished(self, request, block_ids):
+        return self.scheduler_half.finished(request), None
+
+    def request_finished_all_groups(self, request, block_ids):
+        return self.scheduler_half.finished(request), None
+
+    def take_events(self):
+        return self.scheduler_half.events()
+
+    def reset_cache(self) -> bool:
+        self.scheduler_half.reset()
+        return True
+
+    # Metrics.
+
+    def get_kv_connector_stats(self):
+        if self.worker_half is not None:
+            return self.worker_half.take_stats()
+        half = self.scheduler_half
+        stats, half.stats = half.stats, ConnectorStats()
+        if half.has_disk:
+            now = half.native.stats()
+            for size, seconds, kind in [("bytes_read", "reading_s", ("DISK", "CPU")), ("bytes_written", "", ("CPU", "DISK"))]:
+                if now[size] > self._disk.get(size, 0):
+                    took = now[seconds] - self._disk.get(seconds, 0.0) if seconds else 0.0
+                    stats.record_transfer(now[size] - self._disk.get(size, 0), took, kind)
+            self._disk = now
+        return None if stats.is_empty() else stats
+
+    @classmethod
+    def build_kv_connector_stats(cls, data=None):
+        return ConnectorStats(data=data) if data is not None else ConnectorStats()
+
+    @classmethod
+    def build_prom_metrics(cls, vllm_config, metric_types, labelnames, per_engine_labelvalues):
+        return ConnectorPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)

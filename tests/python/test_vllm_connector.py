@@ -1,0 +1,35 @@
+"""quire.vllm.Connector, where a vLLM environment is at hand: its halves by themselves, and both in vLLM whole, on CPU."""
+
+import json
+
+from test_vllm import REPO, in_vllm, needs_vllm, with_version
+
+
+HALVES = ["options", "hits", "costs", "moves", "failures", "windows", "early", "metrics"]
+
+
+@needs_vllm
+def test_its_halves_by_themselves():
+    """In one process: most of the time is taken by the import of vLLM."""
+    done = in_vllm(REPO / "tests/python/vllm_connector_halves.py", *HALVES)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.stdout.split("\n")[: len(HALVES)] == [f"{case}: ok" for case in HALVES]
+
+
+@needs_vllm
+def test_every_answer_is_the_one_without_it(tmp_path):
+    """Under vLLM's scheduler and quire's: blocks from host memory and, after a kill, from disk; loads that fail; layer by layer; a cache of two groups."""
+    done = in_vllm(REPO / "tests/python/vllm_connector.py", tmp_path, "disk:own", "errors", "layers:own", "windows")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    seen = {one["case"]: one for one in map(json.loads, done.stdout.splitlines())}
+    for one in seen.values():
+        assert one["wrong"] == 0 and one["answers"] >= 64 and one["loaded_tokens"] > 0, one
+        assert one["jobs"] == one["requests"] == one["loading"] == 0, f"something is remembered for ever: {one}"
+    assert seen["disk:own"]["read"] > 0 and seen["disk:own"]["answers"] == 128
+    assert seen["errors"]["failed_blocks"] > 0
+    assert seen["windows"]["groups"] == 2
+
+
+def test_it_is_refused_under_another_vllm(tmp_path):
+    done = with_version(tmp_path, "0.32.0", "import quire.vllm; quire.vllm.Connector")
+    assert "quire.vllm.Connector is for vLLM 0.19.0, and this is vLLM 0.32.0" in done.stderr

@@ -1,0 +1,283 @@
+"""Run by vLLM's Python (test_vllm_connector.py): the halves of quire.vllm.Connector by themselves. usage: vllm_connector_halves.py CASE..."""
+
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+from vllm.v1.outputs import KVConnectorOutput
+
+import quire
+from quire.vllm._connector_costs import STALE_S, Costs
+from quire.vllm._connector_meta import ConnectorStats, WorkerMetadata
+from quire.vllm._connector_names import STORED, Names, end_of_hit, first_needed, wanted
+from quire.vllm._connector_options import options_of
+from quire.vllm._connector_scheduler import SchedulerHalf
+
+BLOCK = 16
+
+
+def raises(text, call):
+    try:
+        call()
+    except ValueError as error:
+        assert text in str(error), f"{error!r} does not say {text!r}"
+    else:
+        raise AssertionError(f"nothing was raised; expected: {text}")
+
+
+def options():
+    """Unknown options are refused by name, and values that are none."""
+    size = {"cpu_bytes_to_use": 1 << 20}
+    raises("there is no option 'cpu_bytes'; the options are cpu_bytes_to_use, block_size,", lambda: options_of({"cpu_bytes": 5}))
+    raises("cpu_bytes_to_use: it must be given", lambda: options_of({}))
+    raises("cpu_bytes_to_use: '8GB' is no whole number", lambda: options_of({"cpu_bytes_to_use": "8GB"}))
+    raises("policy: there is no 'guess'; give measured or exact", lambda: options_of({**size, "policy": "guess"}))
+    raises("join_loads: 1 is neither true nor false", lambda: options_of({**size, "join_loads": 1}))
+    raises("block_size: True is no whole number", lambda: options_of({**size, "block_size": True}))
+    given = options_of({**size, "eviction_policy": "arc", "store_threshold": 2, "disk_path": "/x", "disk_bytes_to_use": 1, "disk_model_id": "m"})
+    assert (given.policy, given.join_loads, given.early_loads, given.layer_by_layer) == ("measured", True, True, False)
+
+
+def hits():
+    """How far a prompt can be loaded, against the rule as it reads: all blocks of full attention, of windows those that it still sees."""
+    rng = random.Random(4)
+    for _ in range(3000):
+        windows = [rng.choice([0, 0, 5, 16, 33, 64]) for _ in range(rng.randint(1, 3))]
+        start, number = rng.randrange(4), rng.randrange(12)
+        places = [[STORED if rng.random() < 0.8 else rng.choice([0, 2, 4]) for _ in range(number)] for _ in windows]
+        right = start
+        for end in range(start + 1, start + number + 1):
+            seen = [range(max(start, first_needed(window, end * BLOCK, BLOCK)), end) for window in windows]
+            if all(places[group][at - start] == STORED for group, own in enumerate(seen) for at in own):
+                right = end
+        assert end_of_hit(places, windows, start, BLOCK, (STORED,)) == right, (windows, start, places)
+        assert set(wanted(places, windows, start, right, BLOCK)) <= {STORED}
+    request = SimpleNamespace(block_hashes=[bytes([i]) * 32 for i in range(6)])
+    names = Names(2, 1)
+    first, second = names.of_all(request, 0, 6)
+    assert first == request.block_hashes and not set(first) & set(second) and names.of(request, 1, 2, 4) == second[2:4]
+    names.begin_anew()
+    assert not set(names.of(request, 0, 0, 6)) & {*first, *second} and names.hashes(names.of(request, 0, 0, 6)) == first
+    assert Names(1, 2).of(request, 0, 0, 3) == request.block_hashes[1::2]
+    short = Names(1, 1)
+    assert short.hashes(short.of(SimpleNamespace(block_hashes=[b"12345678"]), 0, 0, 1)) == [b"12345678"]
+
+
+def costs():
+    """A load that takes longer than computing is not begun; what is not known, or not lately, is tried."""
+    now = [0.0]
+    measured = Costs(lambda: now[0])
+    assert measured.load_pays(1000, 10, 0), "nothing is known"
+    measured.step_begins(1, 1000, 1000)
+    now[0] = 1.0
+    measured.step_ends(1)  # 1 ms a token
+    assert measured.load_pays(1000, 10, 0), "no load was measured"
+    measured.copied(10, 1.0)  # 100 ms a block
+    assert measured.load_pays(1000, 10, 0) and not measured.load_pays(999, 10, 0) and not measured.load_pays(1000, 11, 0)
+    assert measured.load_pays(1000, 5, 3), "the disk's speed is not known"
+    measured.look_at_disk({"num_read": 10, "reading_s": 2.0})  # 200 ms a block
+    assert measured.load_pays(1000, 6, 2) and not measured.load_pays(1000, 6, 3)
+    now[0] += STALE_S + 1
+    assert measured.load_pays(1, 10, 3), "it may be faster by now"
+    measured.step_begins(2, 64, 20)
+    now[0] += 50
+    measured.step_ends(2)
+    measured.copied(10, 1.0)
+    assert not measured.load_pays(100, 5, 0), "a step of answers says nothing of prompts"
+
+
+def half_of(native, windows=(0,), **given):
+    config = SimpleNamespace(parallel_config=SimpleNamespace(world_size=1), cache_config=SimpleNamespace(enable_prefix_caching=True))
+    spec = SimpleNamespace(get_manager=lambda: SimpleNamespace(native=native), vllm_config=config, gpu_block_size=(BLOCK,) * len(windows),
+                           block_size_factor=1)  # fmt: skip
+    return SchedulerHalf(spec, list(windows), options_of({"cpu_bytes_to_use": 1, "policy": "exact", **given}))
+
+
+def request_of(name, num_blocks, seed=0):
+    hashes = [(seed * 1000 + i).to_bytes(4, "big") * 8 for i in range(num_blocks)]
+    return SimpleNamespace(request_id=name, block_hashes=hashes, num_tokens=num_blocks * BLOCK + 3, num_prompt_tokens=num_blocks * BLOCK + 3,
+                           num_computed_tokens=0)  # fmt: skip
+
+
+def blocks_of(*ids):
+    return SimpleNamespace(get_block_ids=lambda: tuple(list(own) for own in ids))
+
+
+def plan_of(new=(), cached=()):
+    """new: (request, block ids by group, tokens); cached: (request, new block ids by group or None, tokens)"""
+    rows = [SimpleNamespace(req_id=one.request_id, block_ids=ids, num_computed_tokens=one.num_computed_tokens) for one, ids, _ in new]
+    running = SimpleNamespace(req_ids=[one.request_id for one, _, _ in cached], new_block_ids=[ids for _, ids, _ in cached],
+                              num_computed_tokens=[one.num_computed_tokens for one, _, _ in cached], resumed_req_ids=set())  # fmt: skip
+    numbers = {one.request_id: number for one, _, number in (*new, *cached)}
+    return SimpleNamespace(scheduled_new_reqs=rows, scheduled_cached_reqs=running, num_scheduled_tokens=numbers,
+                           total_num_scheduled_tokens=sum(numbers.values()))  # fmt: skip
+
+
+def over(*jobs, bad=()):
+    return KVConnectorOutput(invalid_block_ids=set(bad), kv_connector_worker_meta=WorkerMetadata(over=Counter(jobs)))
+
+
+def computed(half, request, ids, is_stored=True):
+    """A request runs its prompt and ends; its stores are over."""
+    assert half.match(request, 0) == (0, False)
+    half.allocated(request, blocks_of(*ids), 0)
+    meta = half.build_meta(plan_of(new=[(request, ids, request.num_tokens)]))
+    held = half.finished(request)
+    if is_stored:
+        half.update(over(*(job.id for job in meta.stores)))
+    return meta, held
+
+
+def moves():
+    """Stores, loads, what is written to while it is stored, and requests that share a load or wait for it."""
+    half = half_of(quire.OffloadManager(32))
+    meta, held = computed(half, request_of("a", 3), ([5, 6, 7, 8],), is_stored=False)
+    assert held and [(job.blocks, job.slots) for job in meta.stores] == [([5, 6, 7], [0, 1, 2])]
+    assert half.match(request_of("b", 3), 0) == (0, False), "the store is not over"
+    other = request_of("c", 2, seed=1)
+    half.allocated(other, blocks_of([9, 6, 10]), 0)
+    later = half.build_meta(plan_of(new=[(other, ([9, 6, 10],), other.num_tokens)]))
+    assert later.fences == [meta.stores[0].id] and later.held == ["a"], "block 6 is written to while it is stored"
+    half.update(over(meta.stores[0].id, later.stores[0].id))
+    b, d = request_of("b", 3), request_of("d", 3)
+    assert half.match(b, 0) == (3 * BLOCK, True) and half.match(d, BLOCK) == (2 * BLOCK, True)
+    half.match(b, BLOCK)
+    half.allocated(b, blocks_of([20, 21, 22]), 2 * BLOCK)
+    loads = half.build_meta(plan_of()).loads
+    assert [(job.blocks, job.slots, job.first) for job in loads] == [([21, 22], [1, 2], 1)]
+    assert half.match(d, 0) == (3 * BLOCK, True), "it takes part in what is being loaded"
+    half._joins = False
+    assert half.match(d, 0) == (None, False), "or waits until it is over"
+    half.update(over(loads[0].id))
+    assert half.match(d, 0) == (3 * BLOCK, True)
+    d.skip_reading_prefix_cache = True
+    assert half.match(d, 0) == (0, False), "all rows of its prompt are asked for"
+    d.skip_reading_prefix_cache = False
+    half.reset()
+    assert half.match(d, 0) == (0, False)
+    for request in (b, other):
+        half.finished(request)
+    assert not half._requests and not half._jobs and not half._sources
+
+
+def failures():
+    """What could not be loaded is forgotten, stored anew when it was computed, and no third load of a request is begun."""
+    half = half_of(quire.OffloadManager(32))
+    computed(half, request_of("a", 4), ([5, 6, 7, 8, 9],))
+    b = request_of("b", 4)
+    assert half.match(b, 0) == (4 * BLOCK, True)
+    half.allocated(b, blocks_of([20, 21, 22, 23]), 4 * BLOCK)
+    half.update(over(half.build_meta(plan_of()).loads[0].id, bad=[22]))
+    assert half.match(request_of("c", 4), 0) == (2 * BLOCK, True), "the third block is gone"
+    b.num_computed_tokens = 2 * BLOCK
+    half.allocated(b, blocks_of([20, 21, 22, 23, 24]), 0)
+    meta = half.build_meta(plan_of(new=[(b, ([20, 21, 22, 23, 24],), 2 * BLOCK + 3)]))
+    assert [job.blocks for job in meta.stores] == [[22]], "only it lacks"
+    half.update(over(meta.stores[0].id))
+    assert half.match(request_of("c", 4), 0) == (4 * BLOCK, True)
+    assert half.match(b, 0)[0] == 4 * BLOCK
+    half.allocated(b, blocks_of([20, 21, 22, 23]), 4 * BLOCK)
+    half.update(over(half.build_meta(plan_of()).loads[0].id, bad=[20, 21, 22, 23]))
+    half.reset()
+    computed(half, request_of("e", 4), ([5, 6, 7, 8, 9],))
+    assert half.match(b, 0) == (0, False) and half.match(request_of("f", 4), 0)[0] == 4 * BLOCK
+
+
+def windows():
+    """Of a window only what is still seen is loaded, and blocks that it has passed are not stored."""
+    half = half_of(quire.OffloadManager(64), windows=(0, 2 * BLOCK))
+    a = request_of("a", 6)
+    half.match(a, 0)
+    half.allocated(a, blocks_of([], []), 0)
+    first = half.build_meta(plan_of(new=[(a, ([1, 2, 3, 4], [11, 12, 13, 14]), 4 * BLOCK)]))
+    assert first.stores[0].blocks == [1, 11, 2, 12, 3, 13, 4, 14]
+    half.update(over(first.stores[0].id))
+    a.num_computed_tokens = 4 * BLOCK
+    second = half.build_meta(plan_of(cached=[(a, ([5, 6, 7], [15, 16, 17]), 2 * BLOCK + 3)]))
+    half.update(over(second.stores[0].id))
+    b = request_of("b", 6)
+    assert half.match(b, 0) == (6 * BLOCK, True)
+    half.allocated(b, blocks_of([21, 22, 23, 24, 25, 26], [0, 0, 0, 0, 35, 36]), 6 * BLOCK)
+    load = half.build_meta(plan_of()).loads[0]
+    assert load.blocks == [21, 22, 23, 24, 25, 26, 35, 36]
+    half.update(over(load.id))
+
+
+def tiers_over(folder, numbers, slots=16):
+    """A folder that has the blocks, and host memory that has others."""
+    pages, written = np.zeros((slots, 100), np.uint8), np.zeros(slots, np.uint64)
+    tiers = quire._core.TieredOffload(num_slots=slots, pages=[pages], written=[written], folder=folder, budget_bytes=1 << 20, fingerprint=b"f" * 32)
+    for some in (numbers, range(1000, 1000 + slots)):
+        keys, at, marks, _ = tiers.prepare_store([number.to_bytes(4, "big") * 8 for number in some])
+        quire._core.mark_written(written, at, marks)
+        tiers.complete_store(keys)
+        wait(lambda: tiers.stats()["num_written"] >= len(numbers))
+    return tiers
+
+
+def wait(condition):
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def early():
+    """A queued request's blocks come up from disk before anybody asks for them, one after the other and a quarter of host memory at most."""
+    with tempfile.TemporaryDirectory() as folder:
+        tiers = tiers_over(folder, range(4))
+        request = request_of("a", 4)
+        half = half_of(tiers, early_loads=False)
+        half.heard_of(request)
+        half.build_meta(plan_of())
+        assert tiers.stats()["num_read"] == 0 and list(tiers.find(request.block_hashes)) == [4] * 4
+        half = half_of(tiers)
+        half.heard_of(request_of("long", 5, seed=7))  # nothing is known of it
+        half.heard_of(request)
+        half.build_meta(plan_of())
+        wait(lambda: list(tiers.find(request.block_hashes)) == [1] * 4)
+        assert half.match(request, 0) == (4 * BLOCK, True), "no 'ask again'"
+        assert half.stats.data["counted"] == {"early_blocks": 4}
+        half.finished(request)
+        assert not half._early and not half._early_blocks
+        tiers.close()
+    with tempfile.TemporaryDirectory() as folder:
+        tiers = tiers_over(folder, range(5))
+        half = half_of(tiers)
+        half.heard_of(request_of("a", 5))
+        half.build_meta(plan_of())
+        assert tiers.stats()["num_read"] == 0 and half._early, "five blocks are more than a quarter of sixteen"
+        assert half.match(request_of("a", 5), 0) == (None, False), "at its turn they come"
+        tiers.close()
+
+
+def metrics():
+    """What both halves have counted is one, in words of vLLM's logs and of its metrics."""
+    from prometheus_client import CollectorRegistry, Counter as PromCounter, Gauge, Histogram, generate_latest
+
+    from quire.vllm._connector_meta import ConnectorPromMetrics
+
+    worker, scheduler = ConnectorStats(), ConnectorStats()
+    worker.record_transfer(100, 0.5, ("CPU", "GPU"))
+    scheduler.count("joined_loads", 2)
+    scheduler.record_transfer(50, 0.25, ("CPU", "GPU"))
+    both = worker.aggregate(scheduler)
+    both.aggregate(ConnectorStats(data={"counted": {"joined_loads": 1}}))
+    assert both.reduce() == {"CPU_to_GPU_total_bytes": 150, "CPU_to_GPU_total_time": 0.75, "joined_loads": 3}
+    registry = CollectorRegistry()
+    types = {kind: (lambda kind=kind: lambda **given: kind(registry=registry, **given))() for kind in (Gauge, PromCounter, Histogram)}
+    prom = ConnectorPromMetrics(SimpleNamespace(kv_transfer_config=None), types, ["engine"], {0: ["0"]})
+    prom.observe(both.data)
+    text = generate_latest(registry).decode()
+    assert 'vllm:kv_offload_quire_joined_loads_total{engine="0"} 3.0' in text
+    assert 'vllm:kv_offload_total_bytes_total{engine="0",transfer_type="CPU_to_GPU"} 150.0' in text
+
+
+if __name__ == "__main__":
+    for case in sys.argv[1:]:
+        globals()[case]()
+        print(f"{case}: ok", flush=True)
