@@ -80,6 +80,7 @@ class QUIRE_API TieredOffload {
   // What lookup() does, for a host that decides by itself what is worth bringing up. Of each key, with nothing begun or counted:
   [[nodiscard]] std::vector<OffloadPlace> find(std::span<const OffloadKey> keys);
   // Those that lie below come up, from the first one on, as many as find room beside the others. Whether any of the keys are on their way.
+  // Keys that are there already, behind the last one that comes, may go for them: touch() all before.
   bool bring_up(std::span<const OffloadKey> keys);
   // For the reuse filter: they were asked for.
   void count(std::span<const OffloadKey> keys);

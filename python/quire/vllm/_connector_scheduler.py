@@ -224,7 +224,9 @@ class SchedulerHalf:
         return self.costs.load_pays(end * self._tokens - num_local, num_blocks, num_below)
 
     def _bring_up(self, names, start, end) -> bool:
-        return self.native.bring_up(wanted(names, self._windows, start, end, self._tokens))
+        names = wanted(names, self._windows, start, end, self._tokens)
+        self.native.touch(names)  # those that are there do not go for the others
+        return self.native.bring_up(names)
 
     def _count(self, names) -> None:
         if self.has_disk:
