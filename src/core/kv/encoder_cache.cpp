@@ -1,7 +1,8 @@
 // An output of the shared cache is absent, referenced, or evictable:
 //   absent     -> referenced  allocate
-//   referenced -> evictable   release, when the last reference goes (a request's, with inputs_hold_outputs, when the last of its inputs
-//   does) evictable  -> referenced  check_and_reference evictable  -> absent      can_allocate, oldest first
+//   referenced -> evictable   release of the last reference; with inputs_hold_outputs a request holds one to the last of its inputs
+//   evictable  -> referenced  check_and_reference
+//   evictable  -> absent      can_allocate, oldest first
 // Every state -> absent on reset. In encoder_decoder mode there are no outputs, only the counter of free embeddings.
 #include "core/kv/encoder_cache.h"
 
