@@ -288,6 +288,7 @@ class EngineConfig:
 
     @mmproj.setter
     def mmproj(self, arg: str, /) -> None: ...
+
     @property
     def weights_cache(self) -> str:
         """A folder that keeps packed weights between starts."""
