@@ -20,6 +20,7 @@ EncoderCache::EncoderCache(EncoderCacheMode mode, std::int64_t capacity_embeds, 
       capacity_(capacity_embeds),
       inputs_hold_(mode == EncoderCacheMode::shared && rules.inputs_hold_outputs),
       kept_stay_(rules.kept_outputs_stay),
+      sizes_agree_(rules.sizes_must_agree),
       num_free_(capacity_embeds),
       num_freeable_(capacity_embeds) {
   QUIRE_CHECK(capacity_embeds >= 0, "a cache has a size");
@@ -69,7 +70,7 @@ void EncoderCache::allocate(const EncoderInputs& request, std::uint32_t input) {
   auto& references = node->second.references;
   const auto place = std::ranges::lower_bound(references, request.id);
   if (place == references.end() || *place != request.id) references.insert(place, request.id);
-  node->second.evictable_embeds = feature.position.num_embeds();
+  if (sizes_agree_) node->second.evictable_embeds = feature.position.num_embeds();
   hold(request.id, input);
 }
 

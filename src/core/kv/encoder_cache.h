@@ -109,8 +109,8 @@ class EncoderCache {
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [mode, capacity, inputs_hold, kept_stay, num_free, num_freeable, cached, held, oldest, newest, freed, reported,
-                            to_report, inputs, order] = self;
+    [[maybe_unused]] auto& [mode, capacity, inputs_hold, kept_stay, sizes_agree, num_free, num_freeable, cached, held, oldest, newest,
+                            freed, reported, to_report, inputs, order] = self;
     std::vector<Kept> kept;
     std::vector<std::string> in_order;
     std::vector<Held> held_inputs;
@@ -172,7 +172,7 @@ class EncoderCache {
 
   EncoderCacheMode mode_;
   std::int64_t capacity_;
-  bool inputs_hold_, kept_stay_;  // DecisionRules
+  bool inputs_hold_, kept_stay_, sizes_agree_;  // DecisionRules
   // Embeddings that nothing takes; and those that would be free if all that can be evicted were.
   std::int64_t num_free_;
   std::int64_t num_freeable_;
