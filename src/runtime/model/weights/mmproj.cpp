@@ -123,7 +123,7 @@ Result<boost::json::object> mmproj_config(const MmprojFamily& family, const Gguf
     vision[name] = keys.need<std::uint32_t>(key);
   vision["layer_norm_eps"] = keys.get_or<float>("attention.layer_norm_epsilon", 1e-6F);
   const auto shuffle = keys.get_or<std::uint32_t>("projector.scale_factor", family.usual_shuffle);
-  if (keys.error()) return std::unexpected(*keys.error());
+  if (const auto& error = keys.error()) return std::unexpected(*error);
   boost::json::object whole{{"scale_factor", shuffle}, {"image_token_id", token}, {"image_token_index", token}};
   const std::uint64_t patch = vision["patch_size"].to_number<std::uint32_t>(), side = vision["image_size"].to_number<std::uint32_t>();
   const std::uint64_t tokens = patch == 0 || shuffle == 0 ? 0 : side / patch / shuffle;
@@ -145,7 +145,7 @@ Result<boost::json::object> mmproj_processor(const GgufFile& file, const VisionC
     json["size"] = {{"longest_edge", keys.get_or<std::uint32_t>("preproc_image_size", 4 * side)}};
     json["max_image_size"] = {{"longest_edge", side}};
   }
-  if (keys.error()) return std::unexpected(*keys.error());
+  if (const auto& error = keys.error()) return std::unexpected(*error);
   return json;
 }
 

@@ -160,7 +160,7 @@ Result<std::vector<TensorView>> ModelFile::all_tensors() const {
   if (const auto* gguf = std::get_if<GgufFile>(&weights_)) {
     views.reserve(gguf->tensors().size());
     for (const GgufTensor& tensor : gguf->tensors()) views.push_back(view_of(tensor));
-    if (!mmproj_) return views;
+    if (!mmproj_ || !config_.vision) return views;
     for (const GgufTensor& tensor : mmproj_->tensors()) {
       views.push_back(view_of(tensor));
       views.back().name = folder_name_of(tensor.name, *config_.vision);
