@@ -69,7 +69,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):
 
     # The scheduler.
 
-    def on_new_request(self, request) -> None:
+    def quire_on_queued(self, request) -> None:
         """A request has been queued: quire.vllm.Scheduler says so, and vLLM from 0.21 on."""
         self.scheduler_half.heard_of(request)
 

@@ -17,7 +17,7 @@ class Scheduler(Adapter):
     make_event = staticmethod(kv_event)
 
     def add_request(self, request) -> None:
-        tell = getattr(self.connector, "on_new_request", None)  # vLLM 0.19.0's own connectors have none
+        tell = getattr(self.connector, "quire_on_queued", None)  # of quire.vllm.Connector: vLLM 0.19.0 tells nobody
         is_new = tell is not None and not self._native.is_known(request.request_id)
         super().add_request(request)
         if is_new:
