@@ -193,12 +193,12 @@ def test_after_a_kill_pictures_are_found_on_disk_and_others_are_not(tmp_path):
     tiny_vision.write_model(folder)
     flags = ("--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "64MiB", "--kv-policy", "exact")
     with started(*flags, model=folder) as (address, process):
-        wanted = {number: in_chat(address, "smol", number)[0] for number in (1, 2)}
-        wait_until_stored(address, 2 * (tiny_vision.PICTURE_TOKENS // 16))
+        asked = {number: in_chat(address, "smol", number) for number in (1, 2)}
+        wait_until_stored(address, sum(tokens // 16 for _, tokens, _ in asked.values()))
         process.kill()
         process.wait()
     with started(*flags, model=folder) as (address, _):
         for number in (1, 2):
             text, _, cached = in_chat(address, "smol", number)
-            assert text == wanted[number] and cached >= tiny_vision.PICTURE_TOKENS // 16 * 16
+            assert text == asked[number][0] and cached >= tiny_vision.PICTURE_TOKENS // 16 * 16
         assert in_chat(address, "smol", 3)[2] < 16, "another picture"
