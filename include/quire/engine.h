@@ -380,7 +380,7 @@ class QUIRE_API Engine {
   virtual std::uint32_t stop(double timeout_s) = 0;
 };
 
-// // Errors: `not_found` (no such file or folder), `corrupt`, `unsupported` (an architecture or weight type that is not known).
+// Errors: `not_found` (no such file or folder), `corrupt`, `unsupported` (an architecture or weight type that is not known).
 // Reads the header of a model, not its weights.
 // `mmproj`: EngineOptions::mmproj.
 QUIRE_API Result<ModelInfo> inspect_model(const std::string& path, const std::string& mmproj = {});

@@ -70,7 +70,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):
     # The scheduler.
 
     def quire_on_queued(self, request) -> None:
-        """A request has been queued: quire.vllm.Scheduler says so, and vLLM from 0.21 on."""
+        """A request has been queued: quire.vllm.Scheduler says so; vLLM 0.19.0 tells nobody."""
         self.scheduler_half.heard_of(request)
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
