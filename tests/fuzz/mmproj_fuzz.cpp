@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     QUIRE_CHECK(pictures.tile_side == vision.image_size && pictures.tile_tokens == vision.num_embeds(), "pictures of another encoder");
     QUIRE_CHECK(pictures.token >= 0 && pictures.token < 300, "a token of another vocabulary");
     for (const quire::GgufTensor& tensor : file->tensors())
-      QUIRE_CHECK(tensor.name.empty() || !quire::folder_name_of(tensor.name, vision).empty(), "a name is lost");
+      QUIRE_CHECK(tensor.name.empty() || !quire::folder_name_of(tensor, vision).empty(), "a name is lost");
   }
   return 0;
 }

@@ -179,30 +179,41 @@ void QwenVisionEncoder::norm(const LayerNormWeights& weights, const float* x, st
   });
 }
 
-// Values lie as the convolution's weights do: by colour, frame, row and column. A picture is as many frames as it takes, all the same.
+// Values lie as the convolution's weights do: by colour, frame, row and column; or, of a matrix for each frame, without them. A picture is
+// as many frames as it takes, all the same.
 void QwenVisionEncoder::take_patches(Work& work, std::uint32_t first, std::uint32_t count) {
   const VisionConfig& c = config();
   const std::size_t patch = c.patch_size, shuffle = c.shuffle, merged = shuffle * shuffle;
+  const std::size_t frames = c.frames / weights_.patches.size();
   pool().parallel_for(count, 4, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::size_t i = begin; i < end; ++i) {
       const std::size_t embed = work.embeds[(first + i) / merged], within = (first + i) % merged;
       const std::size_t top = (embed / work.embed_columns * shuffle + within / shuffle) * patch;
       const std::size_t left = (embed % work.embed_columns * shuffle + within % shuffle) * patch;
-      float* to = input_.data() + i * c.patch_values();
+      float* to = input_.data() + i * weights_.patches.front().matrix.columns;
       for (std::size_t channel = 0; channel < 3; ++channel)
-        for (std::size_t frame = 0; frame < c.frames; ++frame)
+        for (std::size_t frame = 0; frame < frames; ++frame)
           for (std::size_t y = 0; y < patch; ++y)
             for (std::size_t x = 0; x < patch; ++x) *to++ = colour(channel, work.pixels[3 * ((top + y) * work.width + left + x) + channel]);
     }
   });
-  product(weights_.patches, input_.data(), count, work.stream.data() + std::size_t{first} * c.hidden_size);
+  float* const stream = work.stream.data() + std::size_t{first} * c.hidden_size;
+  product(weights_.patches.front(), input_.data(), count, stream);
+  for (const Linear& later : std::span(weights_.patches).subspan(1)) {
+    product(later, input_.data(), count, inner_.data());
+    kernels().add(stream, inner_.data(), count * c.hidden_size);
+  }
 }
 
 void QwenVisionEncoder::project(Work& work, std::uint32_t first, std::uint32_t count) {
   const QwenVisionLayerWeights& layer = weights_.layers[work.layer];
   const std::size_t width = config().hidden_size;
   norm(layer.attention_norm, work.stream.data() + first * width, count, input_.data());
-  product(layer.qkv, input_.data(), count, work.qkv.data() + 3 * first * width);
+  float* to = work.qkv.data() + 3 * first * width;
+  for (const Linear* part : {&layer.queries, &layer.keys, &layer.values}) {
+    product(*part, input_.data(), count, to, 3 * width);
+    to += width;
+  }
   pool().parallel_for(count, 4, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::uint32_t i = begin; i < end; ++i) turn(work, first + i);
   });

@@ -60,15 +60,16 @@ void VisionEncoder::advance(VisionRun& run) {
   if (!run.is_done_) run.is_done_ = step(*run.work_, run.embeds_);
 }
 
-void VisionEncoder::product(const Linear& linear, const float* x, std::uint32_t rows, float* y) {
+void VisionEncoder::product(const Linear& linear, const float* x, std::uint32_t rows, float* y, std::size_t stride) {
   const PackedMatrix& matrix = linear.matrix;
+  if (stride == 0) stride = matrix.rows;
   const Activations inputs = make_activations(ActivationMode::f32, x, matrix.columns, rows, matrix.columns, {});
   const std::uint32_t grain = std::max(1U, matrix.num_panels() / (pool_.num_threads() * 4));
   pool_.parallel_for(matrix.num_panels(), grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
-    kernels_.matmul(matrix, inputs, y, matrix.rows, begin, end);
+    kernels_.matmul(matrix, inputs, y, stride, begin, end);
     if (linear.bias.empty()) return;
     const std::uint32_t first = begin * kPanelRows, last = std::min(end * kPanelRows, matrix.rows);
-    for (std::size_t row = 0; row < rows; ++row) kernels_.add(y + row * matrix.rows + first, linear.bias.data() + first, last - first);
+    for (std::size_t row = 0; row < rows; ++row) kernels_.add(y + row * stride + first, linear.bias.data() + first, last - first);
   });
 }
 

@@ -80,8 +80,8 @@ class VisionEncoder {
   // One unit; true: it was the last one.
   virtual bool step(VisionWork& work, std::span<float> embeds) = 0;
 
-  // y = x times the matrix, and its bias.
-  void product(const Linear& linear, const float* x, std::uint32_t rows, float* y);
+  // y = x times the matrix, and its bias. `stride`: from one row of y to the next; 0: as wide as they are.
+  void product(const Linear& linear, const float* x, std::uint32_t rows, float* y, std::size_t stride = 0);
   void norm_rows(const LayerNormWeights& norm, const float* x, std::uint32_t rows, float* y);
   void activate(VisionActivation activation, float* values, std::uint32_t rows, std::uint32_t width);
   // Of one row; `scratch` has room for as many.

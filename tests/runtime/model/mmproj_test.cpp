@@ -23,6 +23,14 @@ class TwoFilesThatSee : public testing::TestWithParam<std::string> {
     const std::string vision = R"("vision_config": {"model_type": "siglip_vision_model", "hidden_size": 64, "intermediate_size": 96,
         "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16, "patch_size": 4, "hidden_act": "gelu_pytorch_tanh",
         "layer_norm_eps": 1e-6}})";
+    if (family.starts_with("qwen")) {
+      const std::string own = family == "qwen2_vl" ? R"("embed_dim": 48, "mlp_ratio": 1.5, "hidden_size": 64)"
+                                                   : R"("hidden_size": 48, "intermediate_size": 72, "out_hidden_size": 64, "window_size": 8,
+                                                        "fullatt_block_indexes": [1])";
+      return boost::json::parse(R"({"model_type": ")" + family + R"(", "image_token_id": 299, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
+          "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}, "vision_config": {"depth": 2, "num_heads": 4, "patch_size": 4, )" +
+                                own + "}, " + text);
+    }
     if (family == "gemma3")
       return boost::json::parse(
           R"({"model_type": "gemma3", "image_token_index": 299, "mm_tokens_per_image": 4, "text_config": {"model_type": "gemma3_text",
@@ -32,7 +40,15 @@ class TwoFilesThatSee : public testing::TestWithParam<std::string> {
         "text_config": {"model_type": "llama", "rms_norm_eps": 1e-5, "rope_theta": 10000.0, )" +
                               text + ", " + vision);
   }
-  static std::string place() { return GetParam() == "gemma3" ? "<image_soft_token>" : "<image>"; }
+  static std::string place(const std::string& family) {
+    return family == "gemma3" ? "<image_soft_token>" : family == "idefics3" ? "<image>" : "<|image_pad|>";
+  }
+  std::string written_folder(const std::string& family) const {
+    const std::string path = folder_.file("folder");
+    family.starts_with("qwen") ? tiny::write_qwen_folder(path, config(family), "F32")
+                               : tiny::write_vision_folder(path, config(family), "F32");
+    return path;
+  }
   tiny::TwoFiles files(const tiny::TwoFilesOptions& options = {}, const std::string& family = "idefics3") const {
     return tiny::write_two_files(folder_.file("gguf"), config(family), options);
   }
@@ -53,10 +69,10 @@ struct Seen {
 // Of a tile in the middle of a prompt.
 Seen seen_by(tiny::Rig& rig) {
   VisionEncoder& encoder = *rig.model().vision();
-  const std::uint32_t side = encoder.config().image_size;
+  const std::uint32_t side = encoder.config().counts_rows ? 2 * encoder.config().grid_side() : encoder.config().image_size;
   const std::vector<std::uint8_t> tile = tiny::drawn_bytes("tile", std::size_t{3} * side * side);
   VisionRun run;
-  encoder.begin(run, tile);
+  encoder.begin(run, {tile, side, side});
   while (!run.is_done()) encoder.advance(run);
   Seen seen{{run.embeds().begin(), run.embeds().end()}, std::vector<float>(2 * rig.vocab())};
   std::vector<TokenId> prompt = {5, 17, 9, 299, 299, 299, 299, 11, 200, 33};
@@ -81,9 +97,8 @@ void expect_close(const std::vector<float>& of_files, const std::vector<float>& 
 }
 
 TEST_P(TwoFilesThatSee, SeeWhatTheFolderSees) {
-  const std::string folder = folder_.file("folder");
-  tiny::write_vision_folder(folder, config(GetParam()), "F32");
-  const tiny::TwoFiles two = files({.place = place()}, GetParam());
+  const std::string folder = written_folder(GetParam());
+  const tiny::TwoFiles two = files({.place = place(GetParam())}, GetParam());
   tiny::Rig of_folder(folder, {}), of_files(two.model, {.mmproj = two.mmproj});
   ASSERT_NE(of_files.model().vision(), nullptr);
   const Seen wanted = seen_by(of_folder), seen = seen_by(of_files);
@@ -92,21 +107,38 @@ TEST_P(TwoFilesThatSee, SeeWhatTheFolderSees) {
 }
 
 TEST_P(TwoFilesThatSee, SayOfPicturesWhatTheFolderSays) {
-  const std::string folder = folder_.file("folder");
-  tiny::write_vision_folder(folder, config(GetParam()), "F32");
-  const tiny::TwoFiles two = files({.place = place()}, GetParam());
+  const std::string folder = written_folder(GetParam());
+  const tiny::TwoFiles two = files({.place = place(GetParam())}, GetParam());
   const auto wanted = inspect(folder), info = inspect(two.model, two.mmproj);
   ASSERT_TRUE(wanted.has_value() && info.has_value());
   const PictureInfo &a = info->pictures, &b = wanted->pictures;
-  EXPECT_EQ(a.processor, GetParam());
   EXPECT_EQ(
       std::tie(a.processor, a.tile_side, a.longest_edge, a.splits, a.filter, a.tile_tokens, a.max_tiles, a.token, a.mean, a.deviation),
       std::tie(b.processor, b.tile_side, b.longest_edge, b.splits, b.filter, b.tile_tokens, b.max_tiles, b.token, b.mean, b.deviation));
   EXPECT_EQ(std::tie(a.attends_whole, a.embed_size, a.place), std::tie(b.attends_whole, b.embed_size, b.place));
+  EXPECT_EQ(std::tie(a.embed_side, a.counts_rows, a.min_pixels, a.max_pixels),
+            std::tie(b.embed_side, b.counts_rows, b.min_pixels, b.max_pixels));
   EXPECT_EQ(info->num_parameters, wanted->num_parameters);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, TwoFilesThatSee, testing::Values("idefics3", "gemma3"));
+INSTANTIATE_TEST_SUITE_P(Families, TwoFilesThatSee, testing::Values("idefics3", "gemma3", "qwen2_vl", "qwen2_5_vl"));
+
+// The first converters called a layer's products by each other's names.
+TEST_F(TwoFilesThatSee, OlderFilesOfQwen2VlSeeTheSame) {
+  const auto seen = [&](bool has_older_names) {
+    const tiny::TwoFiles two = files({.place = place("qwen2_vl"), .has_older_names = has_older_names}, "qwen2_vl");
+    tiny::Rig rig(two.model, {.mmproj = two.mmproj});
+    return seen_by(rig).embeds;
+  };
+  EXPECT_EQ(seen(true), seen(false));
+}
+
+TEST_F(TwoFilesThatSee, WithoutTheirKeysPicturesOfQwenAreOfLlamaCppsSizes) {
+  const tiny::TwoFiles two = files({.place = place("qwen2_vl"), .without = "image_max_pixels"}, "qwen2_vl");
+  const auto info = inspect(two.model, two.mmproj);
+  ASSERT_TRUE(info.has_value()) << info.error().to_string();
+  EXPECT_EQ(info->pictures.max_pixels, 4096U * 8 * 8);
+}
 
 // As published files of Gemma 3, whose vocabulary ends before it.
 TEST_F(TwoFilesThatSee, AVocabularyWithoutGemmasTokenHasAnotherForAnEmbedding) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <ranges>
+#include <string>
 
 #include "format/quote.h"
 #include "runtime/model/config/config_blocks.h"
@@ -42,6 +44,7 @@ constexpr std::array kArchitectures{
     Architecture{"ernie4_5-moe", RopeStyle::interleaved},  Architecture{"lfm2moe", RopeStyle::half_split},
     Architecture{"qwen3next", RopeStyle::half_split},      Architecture{"nemotron_h", RopeStyle::half_split},
     Architecture{"nemotron_h_moe", RopeStyle::half_split}, Architecture{"arcee", RopeStyle::interleaved},
+    Architecture{"qwen2vl", RopeStyle::half_split},
 };
 
 // Whose router is DeepSeek's, with dense layers first.
@@ -98,6 +101,18 @@ void read_rope(Fields& fields, ModelConfig& config) {
     fields.refuse({ErrorCode::unsupported, fields.field("rope.scaling.type"), fmt::format("{} is not implemented", in_quotes(type)),
                    "use a model with linear, Llama 3, yarn or longrope scaling, or none"});
   }
+}
+
+// Qwen2-VL's and Qwen2.5-VL's: pairs that turn with a row's time, its row and its column in a picture; the converter adds a fourth, of
+// none.
+void read_sections(const GgufFile& file, Fields& fields, ModelConfig& config) {
+  const std::string key = fields.field("rope.dimension_sections");
+  const auto sections = file.get_array<std::uint32_t>(key);
+  if (!sections) return fields.refuse(sections.error());
+  if (sections->size() < config.rope_sections.size() ||
+      std::ranges::any_of(*sections | std::views::drop(3), [](auto size) { return size > 0; }))
+    return fields.refuse({ErrorCode::unsupported, key, "are not three", "use a Qwen2-VL or a Qwen2.5-VL"});
+  std::copy_n(sections->begin(), config.rope_sections.size(), config.rope_sections.begin());
 }
 
 // Phi-3 files have factors and no type.
@@ -258,18 +273,19 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file) {
   config.architecture = *architecture;
   const auto* known = std::ranges::find(kArchitectures, *architecture, &Architecture::name);
   if (known == kArchitectures.end()) {
-    return fail(
-        ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
-        "use a model of the families llama (with SmolLM2, Mistral and Mixtral), qwen2, qwen3, phi3, granite, smollm3, olmo2 (with "
-        "OLMo 3), seed_oss, ernie4_5, arcee, glm4, exaone4, hunyuan-dense, gemma2 or gemma3, a mixture of experts of qwen2moe, qwen3moe, "
-        "olmoe, granitemoe, ernie4_5-moe, hunyuan-moe, gpt-oss, deepseek2, glm4moe or dots1, or a hybrid of lfm2, lfm2moe, "
-        "nemotron_h, nemotron_h_moe, granitehybrid, falcon-h1 or qwen3next");
+    return fail(ErrorCode::unsupported, "general.architecture", fmt::format("{} is not implemented", in_quotes(*architecture)),
+                "use a model of the families llama (with SmolLM2, Mistral and Mixtral), qwen2, qwen3, phi3, granite, smollm3, olmo2 (with "
+                "OLMo 3), seed_oss, ernie4_5, arcee, glm4, qwen2vl, exaone4, hunyuan-dense, gemma2 or gemma3, a mixture of experts of "
+                "qwen2moe, qwen3moe, "
+                "olmoe, granitemoe, ernie4_5-moe, hunyuan-moe, gpt-oss, deepseek2, glm4moe or dots1, or a hybrid of lfm2, lfm2moe, "
+                "nemotron_h, nemotron_h_moe, granitehybrid, falcon-h1 or qwen3next");
   }
   config.rope_style = known->rope_style;
   Fields fields(file, config.architecture + ".");
   read_shape(file, fields, config);
   read_rope(fields, config);
   read_longrope(file, fields, config);
+  if (config.architecture == "qwen2vl") read_sections(file, fields, config);
   if (config.architecture.starts_with("granite")) read_granite(fields, config);
   if (config.architecture == "deepseek2") read_deepseek(file, fields, config);
   const bool may_be_dense = config.architecture == "ernie4_5-moe" || config.architecture == "lfm2moe";

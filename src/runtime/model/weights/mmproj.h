@@ -21,7 +21,8 @@ struct Mmproj {
 // the key.
 Result<Mmproj> read_mmproj(const GgufFile& file, const GgufFile& decoder, const ModelConfig& config);
 
-// The name in a folder of a tensor of such a file; others stay as they are.
-std::string folder_name_of(std::string_view name, const VisionConfig& vision);
+// The name in a folder of a tensor of such a file; others stay as they are. Parts of Qwen's that folders keep in one tensor: attn.q, attn.k
+// and attn.v of a block, and patch_embed.0 and .1, a frame's each.
+std::string folder_name_of(const GgufTensor& tensor, const VisionConfig& vision);
 
 }  // namespace quire

@@ -163,7 +163,7 @@ Result<std::vector<TensorView>> ModelFile::all_tensors() const {
     if (!mmproj_ || !config_.vision) return views;
     for (const GgufTensor& tensor : mmproj_->tensors()) {
       views.push_back(view_of(tensor));
-      views.back().name = folder_name_of(tensor.name, *config_.vision);
+      views.back().name = folder_name_of(tensor, *config_.vision);
     }
   } else if (const auto* folder = std::get_if<SafetensorsFolder>(&weights_)) {
     auto assembled = assemble_tensors(scheme_, folder->tensors(), [this](auto part, auto out) { return read(part, out); });

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,23 @@
 namespace quire {
 namespace {
 
+// In one matrix; GGUF files have them apart.
+void collect_attention(TaskCollector& collector, const VisionConfig& c, const std::string& at, QwenVisionLayerWeights& layer) {
+  const std::array parts{&layer.queries, &layer.keys, &layer.values};
+  if (collector.has(at + "qkv.weight")) return collector.stacked(at + "qkv", c.hidden_size, c.hidden_size, parts);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    collector.linear(fmt::format("{}{}", at, "qkv"[i]), c.hidden_size, c.hidden_size, *parts[i]);
+}
+
+// GGUF files have a matrix for each frame.
+void collect_patches(TaskCollector& collector, const VisionConfig& c, std::vector<Linear>& out) {
+  const std::string at = "visual.patch_embed.";
+  out.resize(collector.has(at + "0.weight") ? c.frames : 1);
+  if (out.size() == 1) return collector.convolution(at + "proj", c.hidden_size, c.patch_values(), out.front(), false);
+  for (std::uint32_t i = 0; i < c.frames; ++i)
+    collector.convolution(fmt::format("{}{}", at, i), c.hidden_size, c.patch_values() / c.frames, out[i], false);
+}
+
 void collect_layer(TaskCollector& collector, const VisionConfig& c, const std::string& at, QwenVisionLayerWeights& layer) {
   const auto norm = [&](const std::string& name, LayerNormWeights& out) {
     collector.vector(name + ".weight", c.hidden_size, out.weight);
@@ -19,7 +37,7 @@ void collect_layer(TaskCollector& collector, const VisionConfig& c, const std::s
   };
   norm(at + "norm1", layer.attention_norm);
   norm(at + "norm2", layer.mlp_norm);
-  collector.linear(at + "attn.qkv", 3 * c.hidden_size, c.hidden_size, layer.qkv);
+  collect_attention(collector, c, at + "attn.", layer);
   collector.linear(at + "attn.proj", c.hidden_size, c.hidden_size, layer.output);
   if (c.is_gated) collector.linear(at + "mlp.gate_proj", c.intermediate_size, c.hidden_size, layer.gate);
   collector.linear(at + (c.is_gated ? "mlp.up_proj" : "mlp.fc1"), c.intermediate_size, c.hidden_size, layer.up);
@@ -29,9 +47,11 @@ void collect_layer(TaskCollector& collector, const VisionConfig& c, const std::s
 }  // namespace
 
 std::uint64_t QwenVisionWeights::bytes() const {
-  std::uint64_t sum = patches.bytes() + merged.bytes() + connector.bytes();
+  std::uint64_t sum = merged.bytes() + connector.bytes();
+  for (const Linear& linear : patches) sum += linear.bytes();
   for (const QwenVisionLayerWeights& layer : layers)
-    for (const Linear* linear : {&layer.qkv, &layer.output, &layer.gate, &layer.up, &layer.down}) sum += linear->bytes();
+    for (const Linear* linear : {&layer.queries, &layer.keys, &layer.values, &layer.output, &layer.gate, &layer.up, &layer.down})
+      sum += linear->bytes();
   return sum;
 }
 
@@ -41,7 +61,7 @@ Result<QwenVisionWeights> load_qwen_vision(const ModelFile& file, const VisionCo
   if (Result<void> plain = check_plain(*tensors); !plain) return std::unexpected(std::move(plain.error()));
   TaskCollector collector(file, std::move(*tensors), "the model's encoder of pictures");
   QwenVisionWeights out;
-  collector.convolution("visual.patch_embed.proj", c.hidden_size, c.patch_values(), out.patches, false);
+  collect_patches(collector, c, out.patches);
   out.layers.resize(c.num_layers);
   for (std::uint32_t i = 0; i < c.num_layers; ++i) collect_layer(collector, c, fmt::format("visual.blocks.{}.", i), out.layers[i]);
   collector.vector("visual.merger.ln_q.weight", c.hidden_size, out.norm.weight);

@@ -14,11 +14,11 @@ namespace quire {
 // Norms without biases are RMS norms; without a gate, `up` is what goes through the activation.
 struct QwenVisionLayerWeights {
   LayerNormWeights attention_norm, mlp_norm;
-  Linear qkv, output, gate, up, down;
+  Linear queries, keys, values, output, gate, up, down;
 };
 
 struct QwenVisionWeights {
-  Linear patches;  // of [colour][frame][row][column] of a patch
+  std::vector<Linear> patches;  // of [colour][frame][row][column] of a patch; or one for each frame, of [colour][row][column]
   std::vector<QwenVisionLayerWeights> layers;
   LayerNormWeights norm;     // of what is merged
   Linear merged, connector;  // with a GELU between them

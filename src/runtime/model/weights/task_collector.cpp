@@ -71,6 +71,21 @@ void TaskCollector::stacked(TensorRole role, std::uint32_t layer, std::uint32_t 
   }
 }
 
+void TaskCollector::stacked(const std::string& name, std::uint32_t rows, std::uint32_t columns, std::span<Linear* const> parts) {
+  const auto count = static_cast<std::uint32_t>(parts.size());
+  if (auto view = take(name + ".weight", 2, std::uint64_t{count} * rows, columns))
+    for_slices(*view, count, [&](TensorView slice, std::size_t i) { tasks_.push_back({std::move(slice), &parts[i]->matrix, nullptr}); });
+  auto view = take(name + ".bias", 1, 1, count * rows);
+  if (!view) return;
+  const std::size_t bytes = view->data.size() / count;
+  view->columns = rows;
+  for (std::size_t i = 0; i < count; ++i) {
+    TensorView slice = *view;
+    slice.data = view->data.subspan(i * bytes, bytes);
+    tasks_.push_back({std::move(slice), nullptr, &parts[i]->bias});
+  }
+}
+
 void TaskCollector::turned(TensorRole role, std::uint32_t layer, std::uint32_t inputs, std::uint32_t outputs,
                            std::span<const std::vector<PackedMatrix*>> parts) {
   const auto step = static_cast<std::uint32_t>(parts.front().size());

@@ -74,9 +74,12 @@ class TaskCollector {
               std::span<const std::vector<PackedMatrix*>> parts);
   // Vectors that the file keeps as the rows of one matrix, or as the elements of its rows in turns.
   void stacked_vectors(TensorRole role, std::uint32_t layer, std::uint32_t size, std::span<const std::vector<std::vector<float>*>> parts);
+  // By the name in the file, each of so many rows, with their biases.
+  void stacked(const std::string& name, std::uint32_t rows, std::uint32_t columns, std::span<Linear* const> parts);
   // For each head rows that are turned, above rows as they lie.
   void heads(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::uint32_t num_turned, std::uint32_t num_plain,
              std::span<PackedMatrix> turned, std::span<PackedMatrix> plain);
+  [[nodiscard]] bool has(const std::string& name) const { return unused_.contains(name); }
   [[nodiscard]] bool has(TensorRole role, std::uint32_t layer = 0) const { return unused_.contains(file_.name_of(role, layer)); }
 
   Result<std::vector<PackTask>> finish();

@@ -1,0 +1,59 @@
+#pragma once
+// What the keys of a second file say, as config.json and preprocessor_config.json of a folder would.
+#include <fmt/format.h>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "format/gguf.h"
+#include "quire/error.h"
+#include "runtime/model/config/model_config.h"
+
+namespace quire {
+
+// What several keys say, and the first error.
+class ClipKeys {
+ public:
+  explicit ClipKeys(const GgufFile& file) : file_(file) {}
+  template <class T>
+  T get_or(std::string_view key, T fallback) {
+    return take(file_.get_or<T>(name(key), fallback), fallback);
+  }
+  template <class T>
+  T need(std::string_view key) {
+    return take(file_.get<T>(name(key)), T{});
+  }
+  boost::json::array colours(std::string_view key) {
+    boost::json::array list;
+    for (const float value : take(file_.get_array<float>(name(key)), {})) list.emplace_back(value);
+    return list;
+  }
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+
+ private:
+  static std::string name(std::string_view key) { return fmt::format("clip.vision.{}", key); }
+  template <class T>
+  T take(Result<T> read, T fallback) {
+    if (read) return *std::move(read);
+    if (!error_) error_ = std::move(read.error());
+    return fallback;
+  }
+
+  const GgufFile& file_;
+  std::optional<Error> error_;
+};
+
+// `usual_shuffle`: patches of a square's side, where the file does not say it. Errors: keys that are missing or of another type; what they
+// say is looked at by the folder's readers.
+Result<boost::json::object> siglip_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t usual_shuffle);
+Result<boost::json::object> qwen2_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t usual_shuffle);
+Result<boost::json::object> qwen2_5_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t usual_shuffle);
+
+Result<boost::json::object> siglip_processor(const GgufFile& file, const VisionConfig& vision);
+Result<boost::json::object> qwen_processor(const GgufFile& file, const VisionConfig& vision);
+
+}  // namespace quire
