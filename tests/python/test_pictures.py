@@ -14,6 +14,7 @@ import openai
 import pytest
 
 import tiny_mmproj
+import tiny_qwen_vl
 import tiny_vision
 from quire_server import serving, started
 from test_kv_disk import wait_until_stored
@@ -185,6 +186,22 @@ def test_two_gguf_files_see_as_their_folder(url, tmp_path):
     with serving(model, "--mmproj", str(mmproj)) as of_files:
         for number in (1, 2, None):
             assert in_chat(of_files, "smol", number)[:2] == in_chat(url, "smol", number)[:2]
+
+
+def test_two_gguf_files_of_qwen_see_as_their_folder(url, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    tiny_qwen_vl.write_model(folder)
+    model, mmproj = tmp_path / "model.gguf", tmp_path / "mmproj.gguf"
+    tiny_qwen_vl.write_two_files(folder, model, mmproj)
+    answers = []
+    for flags in ((folder,), (model, "--mmproj", str(mmproj))):
+        with serving(*flags) as address:
+            answers.append([in_chat(address, "smol", number)[:2] for number in (1, 2, None)])
+    assert answers[0] == answers[1]
+    assert answers[0][0][1] == answers[0][2][1] + 2 + 16, "the picture's marks and squares"
+    with serving(model) as address:  # its text alone
+        assert in_chat(address, "smol", None)[:2] == answers[0][2]
 
 
 def test_after_a_kill_pictures_are_found_on_disk_and_others_are_not(tmp_path):

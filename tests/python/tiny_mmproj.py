@@ -22,8 +22,15 @@ def in_pairs(values, heads):
     return np.ascontiguousarray(values.reshape(heads, 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape))
 
 
-def write_decoder(path, tensors, text, tokenizer, template):
-    writer = gguf.GGUFWriter(path, "llama")
+def finish(writer):
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_decoder(path, tensors, text, tokenizer, template, architecture=gguf.MODEL_ARCH.LLAMA):
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
     heads, kv_heads = text["num_attention_heads"], text["num_key_value_heads"]
     writer.add_context_length(text["max_position_embeddings"])
     writer.add_embedding_length(text["hidden_size"])
@@ -44,9 +51,11 @@ def write_decoder(path, tensors, text, tokenizer, template):
     writer.add_chat_template(template)
 
     def prepare(name, values):
+        if architecture != gguf.MODEL_ARCH.LLAMA:
+            return values
         return in_pairs(values, heads if "q_proj" in name else kv_heads) if "q_proj" in name or "k_proj" in name else values
 
-    add_tensors(writer, tensors, gguf.MODEL_ARCH.LLAMA, text["num_hidden_layers"], prepare)
+    add_tensors(writer, tensors, architecture, text["num_hidden_layers"], prepare)
     return writer
 
 
@@ -83,7 +92,4 @@ def write_two_files(folder, model_path, mmproj_path):
         write_decoder(model_path, decoder, config["text_config"], read("tokenizer.json"), read("tokenizer_config.json")["chat_template"]),
         write_mmproj(mmproj_path, seeing, config, read("preprocessor_config.json")),
     ):
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        finish(writer)

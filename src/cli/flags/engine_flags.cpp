@@ -197,7 +197,8 @@ CLI::Validator bytes_flag() {
 void add_engine_flags(CLI::App& app, EngineOptions& options) {
   app.add_option("model", options.model, "A GGUF file or a Hugging Face folder")->required()->type_name("MODEL");
   app.add_option("--mmproj", options.mmproj,
-                 "Beside a GGUF file: that of its encoder of pictures, which llama.cpp's converter calls mmproj (SmolVLM, Gemma 3)")
+                 "Beside a GGUF file: that of its encoder of pictures, which llama.cpp's converter calls mmproj"
+                 " (SmolVLM, Gemma 3, Qwen2-VL, Qwen2.5-VL)")
       ->type_name("FILE");
   app.add_option("--served-model-name", options.served_model_name, "Name in the API (default: that of the file or folder)");
   add_cache_flags(app, options.cache);
