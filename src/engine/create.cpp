@@ -11,7 +11,7 @@
 #include "base/usable_cores.h"
 #include "base/usable_memory.h"
 #include "core/kv/hash/hash_function.h"
-#include "engine/engine_impl.h"
+#include "engine/engine_parts.h"
 #include "engine/kv_plan.h"
 #include "engine/resolve_options.h"
 #include "engine/tiers/disk_tier.h"
@@ -220,8 +220,14 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   const ModelInfo info = (*model)->info();
   auto encoder_inputs = info.has_encoder() || info.pictures.any() ? std::make_shared<LiveEncoderInputs>() : nullptr;
   auto worker = std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache),
-                                         std::move(transport), observer, adapters->live.get(), encoder_inputs.get());
-  return make_engine(*resolved, info, std::move(worker), seams, *std::move(tiers), std::move(swap), *adapters, std::move(encoder_inputs));
+                                         WorkerSources{std::move(transport), observer, adapters->live.get(), encoder_inputs.get()});
+  return make_engine(*resolved, info,
+                     {.worker = std::move(worker),
+                      .seams = std::move(seams),
+                      .tiers = *std::move(tiers),
+                      .swap = std::move(swap),
+                      .adapters = *adapters,
+                      .encoder_inputs = std::move(encoder_inputs)});
 }
 
 Result<ModelInfo> inspect_model(const std::string& path, const std::string& mmproj) {

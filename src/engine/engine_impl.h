@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "engine/adapters/adapter_registry.h"
-#include "engine/adapters/live_adapters.h"
 #include "engine/engine_log.h"
+#include "engine/engine_parts.h"
 #include "engine/loop/controls.h"
 #include "engine/loop/step_loop.h"
 #include "engine/publish/kv_event_publisher.h"
@@ -17,30 +17,13 @@
 #include "engine/tiers/kv_swap.h"
 #include "engine/tiers/kv_tier.h"
 #include "quire/clock.h"
-#include "quire/engine_builder.h"
 #include "runtime/worker/worker.h"
 
 namespace quire {
 
-// Adapters of an engine.
-struct EngineAdapters {
-  std::shared_ptr<AdapterRegistry> registry = {};  // null: none are served
-  std::shared_ptr<LiveAdapters> live = {};         // where the worker finds them; null with it
-};
-
-// `options` are resolved (resolve_options.h) and are those the worker was built for, which has the transport of `seams` already. `tiers`
-// are what is behind the connector and the transport of `seams`, the nearest first; `swap` is what the worker's transport
-// moves preempted requests to; `adapters` hold what the worker finds by lora_id, `encoder_inputs` what its encoder reads. Starts the engine
-// thread. Errors: a trace that cannot be written, what the worker cannot carry out.
-Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<WorkerBase> worker,
-                                            const EngineSeams& seams = {}, KvTiers tiers = {}, std::shared_ptr<KvSwap> swap = nullptr,
-                                            EngineAdapters adapters = {}, std::shared_ptr<LiveEncoderInputs> encoder_inputs = nullptr);
-
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, StepLoop::Options loop,
-             std::unique_ptr<WorkerBase> worker, KvTiers tiers = {}, std::shared_ptr<KvSwap> swap = nullptr,
-             std::shared_ptr<AdapterRegistry> adapters = nullptr);
+  EngineImpl(const EngineOptions& options, const ModelInfo& model, std::unique_ptr<Core> core, StepLoop::Options loop, EngineParts parts);
   ~EngineImpl() override;
 
   Result<RequestId> submit(EngineRequest request, OutputSink& sink) override;

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "agents/script.h"
-#include "engine/engine_impl.h"
+#include "engine/engine_parts.h"
 #include "engine/resolve_options.h"
 #include "quire/logger.h"
 #include "quire/server.h"
@@ -59,7 +59,7 @@ Result<std::unique_ptr<Engine>> scripted_engine(const Flags& flags, const ModelI
                                 .num_blocks = resolved->cache.num_blocks,
                                 .vocab_size = info.vocab_size,
                                 .next_token = [model](std::span<const TokenId> history) { return model->next_token(history); }};
-  return make_engine(*resolved, info, std::make_unique<SimulatedWorker>(std::move(worker)));
+  return make_engine(*resolved, info, {std::make_unique<SimulatedWorker>(std::move(worker))});
 }
 
 Result<int> serve_script(const Flags& flags) {

@@ -45,7 +45,7 @@ std::string refused(const EngineSeams& seams, const WorkerCapabilities& worker, 
                                    .block_size = options.cache.block_size,
                                    .num_blocks = options.cache.num_blocks,
                                    .vocab_size = kVocab};
-  const auto engine = make_engine(options, model, std::make_unique<AbleWorker>(std::move(simulated), worker), seams);
+  const auto engine = make_engine(options, model, {std::make_unique<AbleWorker>(std::move(simulated), worker), seams});
   return engine ? "" : engine.error().field;
 }
 

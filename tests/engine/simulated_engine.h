@@ -16,7 +16,7 @@
 
 #include "base/random.h"
 #include "engine/collector.h"
-#include "engine/engine_impl.h"
+#include "engine/engine_parts.h"
 #include "engine/resolve_options.h"
 #include "engine/tiers/kv_swap.h"
 #include "runtime/worker/simulated_worker.h"
@@ -111,7 +111,7 @@ inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
                                 .num_threads = mode.worker_threads,
                                 .windows = group_windows(setup.model, options),
                                 .transport = std::move(transport)};
-  return make_engine(options, setup.model, std::make_unique<SimulatedWorker>(std::move(worker)), setup.seams, setup.tiers, swap).value();
+  return make_engine(options, setup.model, {std::make_unique<SimulatedWorker>(std::move(worker)), setup.seams, setup.tiers, swap}).value();
 }
 
 // An engine whose worker does not have one of its capabilities.
@@ -134,7 +134,7 @@ inline std::unique_ptr<Engine> engine_without(bool WorkerCapabilities::* lacking
   options = resolve_options(options, simulated_model(), {1, 0}).value();
   SimulatedWorkerOptions worker{
       .limits = worker_limits(options), .block_size = options.cache.block_size, .num_blocks = 20, .vocab_size = kVocab};
-  return make_engine(options, simulated_model(), std::make_unique<LesserWorker>(std::move(worker), lacking)).value();
+  return make_engine(options, simulated_model(), {std::make_unique<LesserWorker>(std::move(worker), lacking)}).value();
 }
 
 struct Expected {

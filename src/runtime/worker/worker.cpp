@@ -13,13 +13,12 @@
 namespace quire {
 
 Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
-               std::shared_ptr<Transport> transport, LogitsObserver* observer, const AdapterSource* adapters,
-               const EncoderSource* encoder_inputs)
+               WorkerSources sources)
     : max_num_seqs_(limits.max_num_seqs),
       pool_(std::move(pool)),
       model_(std::move(model)),
       cache_(std::move(cache)),
-      transfers_(std::move(transport), cache_.pages()),
+      transfers_(std::move(sources.transport), cache_.pages()),
       tables_(cache_.layout(), limits.max_num_seqs, limits.max_model_len, model_->info().encoder.num_positions),
       sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer->eog, pool_.get()),
       batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens, limits.speculation.num_speculative_tokens,
@@ -29,9 +28,9 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
       logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * (1 + limits.speculation.num_speculative_tokens) *
                                                       model_->info().vocab_size)),
       pooled_logits_(std::make_unique_for_overwrite<float[]>(model_->info().vocab_size)),
-      observer_(observer),
-      adapters_(adapters),
-      encoder_inputs_(encoder_inputs),
+      observer_(sources.observer),
+      adapters_(sources.adapters),
+      encoder_inputs_(sources.encoder_inputs),
       task_(*pool_, limits.max_num_seqs, *this) {
   rows_.reserve(limits.max_num_seqs);
   if (model_->vision() != nullptr) encoder_.emplace(*model_->vision());

@@ -44,14 +44,20 @@ class LogitsObserver {
   virtual void see(RequestId id, std::uint32_t num_tokens, std::span<const float> logits) = 0;
 };
 
+// What a worker is connected to; each may be null, and the last three outlive the worker.
+struct WorkerSources {
+  std::shared_ptr<Transport> transport = {};
+  LogitsObserver* observer = nullptr;
+  const AdapterSource* adapters = nullptr;
+  const EncoderSource* encoder_inputs = nullptr;
+};
+
 // The model on this machine's processors.
 class Worker final : public WorkerBase, private StepParts, private PassHooks, private PooledRows {
  public:
-  // `model` was loaded with `pool`. `transport`, `observer`, `adapters` and `encoder_inputs` may be null; the last three must outlive the
-  // worker.
+  // `model` was loaded with `pool`.
   Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
-         std::shared_ptr<Transport> transport = nullptr, LogitsObserver* observer = nullptr, const AdapterSource* adapters = nullptr,
-         const EncoderSource* encoder_inputs = nullptr);
+         WorkerSources sources = {});
   ~Worker() override;
 
   [[nodiscard]] WorkerCapabilities capabilities() const override;

@@ -85,8 +85,8 @@ class ServedAdaptersTest : public testing::TestWithParam<Mode> {
                                   .before_step = [this](const StepPlan&) { gate_.pass(); },
                                   .num_threads = GetParam().worker_threads};
     gate_.open_for_good();
-    engine_ = make_engine(options, simulated_model(), std::make_unique<AdaptedWorker>(std::move(worker), adapters.live, seen_), {}, {},
-                          nullptr, adapters)
+    engine_ = make_engine(options, simulated_model(),
+                          {.worker = std::make_unique<AdaptedWorker>(std::move(worker), adapters.live, seen_), .adapters = adapters})
                   .value();
     for (const char* name : {"a", "b", "copy"}) ASSERT_TRUE(engine_->load_adapter(name, std::string("/") + name));
   }

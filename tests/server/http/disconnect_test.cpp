@@ -3,7 +3,7 @@
 #include <memory>
 #include <thread>
 
-#include "engine/engine_impl.h"
+#include "engine/engine_parts.h"
 #include "engine/resolve_options.h"
 #include "runtime/worker/simulated_worker.h"
 #include "server/running_server.h"
@@ -25,7 +25,7 @@ std::unique_ptr<Engine> slow_engine() {
                                 .num_blocks = options.cache.num_blocks,
                                 .vocab_size = kFakeVocab,
                                 .before_step = [](const StepPlan&) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }};
-  return make_engine(options, model, std::make_unique<SimulatedWorker>(std::move(worker))).value();
+  return make_engine(options, model, {std::make_unique<SimulatedWorker>(std::move(worker))}).value();
 }
 
 class DisconnectTest : public RunningServer {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine_impl.h"
+#include "engine/engine_parts.h"
 #include "engine/resolve_options.h"
 #include "engine/trace/trace_folder.h"
 #include "runtime/worker/simulated_worker.h"
@@ -126,7 +126,7 @@ class SharedPrefixes : public RunningServer {
                                   .block_size = options.cache.block_size,
                                   .num_blocks = options.cache.num_blocks,
                                   .vocab_size = kFakeVocab};
-    real_ = make_engine(options, model, std::make_unique<SimulatedWorker>(std::move(worker))).value();
+    real_ = make_engine(options, model, {std::make_unique<SimulatedWorker>(std::move(worker))}).value();
     start_with(*real_, {.api_key = "own", .tenant_keys = {{"a", "key-1"}, {"a", "key-2"}, {"b", "key-3"}}, .tenant_secret = secret});
   }
   ClientResponse ask(const std::string& key, const std::string& fields = {}) {
