@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/manual_clock.h"
+#include "engine/engine_impl.h"
 #include "engine/loop/step_loop.h"
 #include "engine/simulated_engine.h"
 #include "support/scripted_connector.h"
@@ -281,7 +282,7 @@ TEST(EngineTransfers, StopWaitsForThemOrSaysHowManyAreLeft) {
     if (ends) made_worker->sends_0_at_step = 30;  // long after the request has ended
     auto core = Core::create(core_config(options, simulated_model()), {.connector = &connector}).value();
     StepLoop::Options loop{.eos_ids = {kEos}, .async_scheduling = options.scheduler.async_scheduling};
-    EngineImpl engine(options, simulated_model(), std::move(core), std::move(loop), std::move(made_worker));
+    EngineImpl engine(options, simulated_model(), std::move(core), std::move(loop), {std::move(made_worker)});
     Collector sink;
     sink.wait(engine.submit(make_request(10, 3), sink).value());
     EXPECT_EQ(engine.stop(ends ? 60.0 : 0.05), 0U);
