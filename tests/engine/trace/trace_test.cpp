@@ -7,10 +7,12 @@
 #include <fstream>
 #include <sstream>
 
+#include "engine/loop/step_loop.h"
 #include "engine/simulated_engine.h"
 #include "engine/trace/trace_folder.h"
 #include "engine/trace/trace_text.h"
 #include "engine/trace/trace_writer.h"
+#include "engine/trace/tracer.h"
 
 namespace quire {
 namespace {
