@@ -5,7 +5,7 @@ import json
 from test_vllm import REPO, in_vllm, needs_vllm, with_version
 
 
-HALVES = ["options", "hits", "costs", "moves", "failures", "windows", "early", "metrics"]
+HALVES = ["options", "hits", "costs", "moves", "failures", "lost", "windows", "early", "metrics"]
 
 
 @needs_vllm

@@ -84,7 +84,7 @@ def run(connection, model, options, prompts, seed, with_connector):
     rng = random.Random(seed)
     half, seen = None, {}
     if with_connector:
-        from quire.vllm._connector_meta import ConnectorStats
+        from quire.vllm._connector_vllm import ConnectorStats
 
         counting = ConnectorStats.count
 
