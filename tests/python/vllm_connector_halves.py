@@ -301,7 +301,7 @@ def metrics():
     prom.observe(both.data)
     text = generate_latest(registry).decode()
     disk = "disk_read_bytes_total{" if IS_NEWER else 'total_bytes_total{engine="0",transfer_type="DISK_to_CPU"}'
-    for line in ("quire_joined_loads_total{engine=\"0\"} 3.0", 'total_bytes_total{engine="0",transfer_type="CPU_to_GPU"} 150.0', disk):
+    for line in ('quire_joined_loads_total{engine="0"} 3.0', 'total_bytes_total{engine="0",transfer_type="CPU_to_GPU"} 150.0', disk):
         assert f"vllm:kv_offload_{line}" in text, text
 
 

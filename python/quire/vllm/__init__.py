@@ -61,7 +61,9 @@ def __getattr__(name: str):
         return _module_for(_VERSION).Scheduler
     if name == "Connector":
         if _VERSION not in _ADAPTERS:
-            raise ImportError(f"quire.vllm.Connector is for vLLM {' and '.join(_ADAPTERS)}, and this is vLLM {vllm.__version__}; install one of these")
+            raise ImportError(
+                f"quire.vllm.Connector is for vLLM {' and '.join(_ADAPTERS)}, and this is vLLM {vllm.__version__}; install one of these"
+            )
         return importlib.import_module("quire.vllm._connector").Connector
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -30,13 +30,4 @@ else:
         tell_of_disk,
     )
 
-__all__ = [
-    "FAILS_BY_REQUEST",
-    "Basis",
-    "ConnectorPromMetrics",
-    "ConnectorSpec",
-    "ConnectorStats",
-    "canonical",
-    "check_served",
-    "tell_of_disk",
-]
+__all__ = ["FAILS_BY_REQUEST", "Basis", "ConnectorPromMetrics", "ConnectorSpec", "ConnectorStats", "canonical", "check_served", "tell_of_disk"]
