@@ -9,15 +9,28 @@ import sys
 import pytest
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
-VLLM_PYTHON = os.environ.get("QUIRE_VLLM_PYTHON", "")
+VLLM_PYTHONS = {"0.19.0": os.environ.get("QUIRE_VLLM_PYTHON", ""), "0.32.0": os.environ.get("QUIRE_VLLM_PYTHON_0_32", "")}
 PACKAGE = os.environ.get("QUIRE_PYTHON_PACKAGE", "")
 
-needs_vllm = pytest.mark.skipif(not VLLM_PYTHON or not PACKAGE, reason="no vLLM environment: ./dev oracle setup makes one")
+needs_vllm = pytest.mark.skipif(not VLLM_PYTHONS["0.19.0"] or not PACKAGE, reason="no vLLM environment: ./dev oracle setup makes one")
 
 
-def in_vllm(*arguments, **extra):
+def _skipped_without(version):
+    setup = "./dev oracle setup" if version == "0.19.0" else f"./dev oracle --vllm {version} setup"
+    return pytest.mark.skipif(not VLLM_PYTHONS[version] or not PACKAGE, reason=f"no environment of vLLM {version}: {setup} makes one")
+
+
+def under(version, *values):
+    """A case that is run where that version's Python is at hand."""
+    return pytest.param(version, *values, marks=_skipped_without(version), id="-".join([version, *(str(value[-1]) for value in values)]))
+
+
+each_vllm = pytest.mark.parametrize("version", [under(version) for version in VLLM_PYTHONS])
+
+
+def in_vllm(*arguments, version="0.19.0", **extra):
     environment = {**os.environ, "PYTHONPATH": f"{PACKAGE}:{REPO / 'tools'}", "PYTHONHASHSEED": "0", "VLLM_LOGGING_LEVEL": "ERROR", **extra}
-    return subprocess.run([VLLM_PYTHON, *map(str, arguments)], env=environment, cwd=REPO, capture_output=True, text=True)
+    return subprocess.run([VLLM_PYTHONS[version], *map(str, arguments)], env=environment, cwd=REPO, capture_output=True, text=True)
 
 
 def with_version(folder, version, code):
@@ -66,16 +79,22 @@ def test_the_offloading_connector_works_under_it(mode, hasher):
     assert "equal" in done.stdout
 
 
-@needs_vllm
-@pytest.mark.parametrize("arguments", [["--kill-within", "4", "--flips", "20"], ["--budget-blocks", "15"]], ids=["kills", "small"])
-def test_blocks_on_disk_in_a_whole_vllm(tmp_path, arguments):
+@pytest.mark.parametrize(
+    "version, arguments",
+    [
+        under("0.19.0", ["--rounds", "3", "--kill-within", "4", "--flips", "20"]),
+        under("0.19.0", ["--rounds", "3", "--budget-blocks", "15"]),
+        under("0.32.0", ["--rounds", "2", "--batches", "6"]),
+    ],
+)
+def test_blocks_on_disk_in_a_whole_vllm(tmp_path, version, arguments):
     """Engines on CPU, killed and begun again over one folder: every answer is the one without a disk, and the budget is kept."""
-    done = in_vllm(REPO / "tests/python/vllm_disk.py", tmp_path, "--rounds", "3", *arguments)
+    done = in_vllm(REPO / "tests/python/vllm_disk.py", tmp_path, *arguments, version=version)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     seen = json.loads(done.stdout.splitlines()[-1])
-    assert seen["rounds"] == 3 and seen["wrong"] == 0 and 0 < seen["most_bytes"] <= seen["budget"], seen
+    assert seen["rounds"] == int(arguments[1]) and seen["wrong"] == 0 and 0 < seen["most_bytes"] <= seen["budget"], seen
     if "--flips" not in arguments:
-        assert seen["read"] > 0 and seen["answers"] == 144, seen
+        assert seen["read"] > 0 and seen["answers"] == (144 if "--batches" not in arguments else 48), seen
 
 
 def on_a_gpu():

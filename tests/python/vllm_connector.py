@@ -3,7 +3,8 @@
     python vllm_connector.py FOLDER [CASE...] [--own-scheduler] [--rounds 2] [--options JSON]
 
 plain; layers (layer by layer); windows (every other layer has one), window (all have); disk (two engines over a folder); errors (every third load
-fails); slow (copies that take a second each, as the policy is told); sizes (blocks of two). Behind a colon: under quire.vllm.Scheduler (disk:own).
+fails); lost (the same with windows; not under vLLM 0.19.0); slow (copies that take a second each, as the policy is told); sizes (blocks of two);
+ranks (two workers, and a disk). Behind a colon: under quire.vllm.Scheduler (disk:own).
 
 Engines answer prompts that share beginnings, four at a time, with a KV cache that holds a quarter of them and host memory that holds more.
 Every answer must be the one that an engine without a connector has given, token by token. Prints what was seen as JSON.
@@ -21,7 +22,9 @@ import vllm_disk
 from vllm_disk import BLOCK, BLOCK_BYTES, LAYERS, answers_of, make_model, make_prompts
 
 WINDOW = 80
-CASES = ("plain", "layers", "windows", "window", "disk", "errors", "slow", "sizes")
+SOME_WINDOWS, ALL_WINDOWS = ["full_attention", "sliding_attention"] * (LAYERS // 2), ["sliding_attention"] * LAYERS
+KINDS = {"windows": SOME_WINDOWS, "lost": SOME_WINDOWS, "window": ALL_WINDOWS}  # of layers
+CASES = ("plain", "layers", "windows", "window", "disk", "errors", "lost", "slow", "sizes", "ranks")
 
 
 def add_windows(model: Path, kinds: list[str]):
@@ -67,7 +70,7 @@ def engine(model, options, with_connector):
     own = {"scheduler_cls": "quire.vllm.Scheduler"} if options.own_scheduler and with_connector else {}
     if options.sync:
         own["async_scheduling"] = False
-    if options.case in ("windows", "window"):
+    if options.case in KINDS:
         own["disable_hybrid_kv_cache_manager"] = False
     return LLM(model=str(model), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, max_model_len=1024, max_num_seqs=4,
                block_size=BLOCK, num_gpu_blocks_override=options.kv_blocks, tensor_parallel_size=options.ranks, kv_transfer_config=config, disable_log_stats=False, seed=0,
@@ -76,7 +79,7 @@ def engine(model, options, with_connector):
 
 def run(connection, model, options, prompts, seed, with_connector):
     os.setpgid(0, 0)
-    if options.case == "errors" and with_connector:
+    if options.case in ("errors", "lost") and with_connector:
         failing_connector()
     if options.case == "slow":
         slow_copies()
@@ -84,7 +87,7 @@ def run(connection, model, options, prompts, seed, with_connector):
     rng = random.Random(seed)
     half, seen = None, {}
     if with_connector:
-        from quire.vllm._connector_meta import ConnectorStats
+        from quire.vllm._connector_vllm import ConnectorStats
 
         counting = ConnectorStats.count
 
@@ -143,7 +146,7 @@ def main():
     given = parser.parse_args()
     import vllm.entrypoints.llm  # noqa: F401, once for all that are forked
 
-    right = {}  # by what the model's layers are
+    right = {}  # by what the model's layers are, and the ranks
     for case in given.cases:
         print(json.dumps({"case": case, **seen_in(case, given, right)}), flush=True)
 
@@ -162,7 +165,9 @@ def options_of(case: str, given):
         options.extra["layer_by_layer"] = True
     if options.case == "sizes":
         options.extra["block_size"] = 2 * BLOCK
-    if options.case == "disk":
+    if options.case == "ranks":
+        options.ranks = 2
+    if options.case in ("disk", "ranks"):
         options.engines, options.host_blocks = 2, 60
         options.extra |= {"disk_path": str(options.folder / "kv"), "disk_bytes_to_use": 600 * (vllm_disk.PLACE_BYTES + 128) + 65536}
     return options
@@ -174,12 +179,13 @@ def seen_in(case: str, given, right: dict) -> dict:
     maker = multiprocessing.get_context("fork").Process(target=make_model, args=(model,))
     maker.start()
     maker.join()
-    kinds = {"windows": ["full_attention", "sliding_attention"] * (LAYERS // 2), "window": ["sliding_attention"] * LAYERS}.get(options.case)
+    kinds = KINDS.get(options.case)
     if kinds:
         add_windows(model, kinds)
     prompts = make_prompts(1)
-    if str(kinds) not in right:
-        right[str(kinds)] = {number: value[0] for number, value in play(model, options, prompts, 0, False) if number != "seen"}
+    like = (str(kinds), options.ranks)
+    if like not in right:
+        right[like] = {number: value[0] for number, value in play(model, options, prompts, 0, False) if number != "seen"}
     seen = {"answers": 0, "wrong": 0, "cached_tokens": 0}
     for i in range(options.engines):
         for what, value in play(model, options, prompts, i, True):
@@ -188,7 +194,7 @@ def seen_in(case: str, given, right: dict) -> dict:
                     seen[name] = seen.get(name, 0) + (amount or 0)
                 continue
             seen["answers"] += 1
-            seen["wrong"] += value[0] != right[str(kinds)][what]
+            seen["wrong"] += value[0] != right[like][what]
             seen["cached_tokens"] += value[1] or 0
     return seen
 

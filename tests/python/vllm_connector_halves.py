@@ -12,10 +12,12 @@ from vllm.v1.outputs import KVConnectorOutput
 
 import quire
 from quire.vllm._connector_costs import STALE_S, Costs
-from quire.vllm._connector_meta import ConnectorStats, WorkerMetadata
+from quire.vllm._connector_meta import WorkerMetadata
 from quire.vllm._connector_names import STORED, Names, end_of_hit, first_needed, wanted
 from quire.vllm._connector_options import options_of
 from quire.vllm._connector_scheduler import SchedulerHalf
+from quire.vllm._connector_vllm import FAILS_BY_REQUEST as IS_NEWER
+from quire.vllm._connector_vllm import ConnectorStats, tell_of_disk
 
 BLOCK = 16
 
@@ -187,6 +189,25 @@ def failures():
     assert half.match(b, 0) == (0, False) and half.match(request_of("f", 4), 0)[0] == 4 * BLOCK
 
 
+def lost():
+    """A load of several groups that fails is lost as a whole: its request begins anew, and its blocks are stored anew."""
+    half = half_of(quire.OffloadManager(64), windows=(0, 2 * BLOCK))
+    computed(half, request_of("a", 4), ([5, 6, 7, 8, 9], [15, 16, 17, 18, 19]))
+    b, again = request_of("b", 4), ([30, 31, 32, 33, 34], [40, 41, 42, 43, 44])
+    assert half.match(b, 0) == (4 * BLOCK, True)
+    half.allocated(b, blocks_of([20, 21, 22, 23], [0, 0, 24, 25]), 4 * BLOCK)
+    load = half.build_meta(plan_of()).loads[0]
+    assert load.blocks == [20, 21, 22, 23, 24, 25]
+    half.update(KVConnectorOutput(kv_connector_worker_meta=WorkerMetadata(over=Counter([load.id]), failed_loads={load.id})))
+    assert half.stats.counted()["failed_blocks"] == 6
+    assert half.match(b, 0) == (0, False), "none of its blocks counts"
+    half.allocated(b, blocks_of(*again), 0)
+    meta = half.build_meta(plan_of(new=[(b, again, b.num_tokens)]))
+    assert [job.blocks for job in meta.stores] == [[30, 31, 32, 42, 33, 43]], "what a window had of it, too; its first two are there"
+    half.update(over(meta.stores[0].id))
+    assert half.match(request_of("c", 4), 0) == (4 * BLOCK, True)
+
+
 def windows():
     """Of a window only what is still seen is loaded, and blocks that it has passed are not stored."""
     half = half_of(quire.OffloadManager(64), windows=(0, 2 * BLOCK))
@@ -241,7 +262,7 @@ def early():
         half.build_meta(plan_of())
         wait(lambda: list(tiers.find(request.block_hashes)) == [1] * 4)
         assert half.match(request, 0) == (4 * BLOCK, True), "no 'ask again'"
-        assert half.stats.data["counted"] == {"early_blocks": 4}
+        assert half.stats.counted() == {"early_blocks": 4}
         half.finished(request)
         assert not half._early and not half._early_blocks
         tiers.close()
@@ -259,22 +280,29 @@ def metrics():
     """What both halves have counted is one, in words of vLLM's logs and of its metrics."""
     from prometheus_client import CollectorRegistry, Counter as PromCounter, Gauge, Histogram, generate_latest
 
-    from quire.vllm._connector_meta import ConnectorPromMetrics
+    from quire.vllm._connector_vllm import ConnectorPromMetrics
 
-    worker, scheduler = ConnectorStats(), ConnectorStats()
+    worker, scheduler, third = ConnectorStats(), ConnectorStats(), ConnectorStats()
     worker.record_transfer(100, 0.5, ("CPU", "GPU"))
     scheduler.count("joined_loads", 2)
     scheduler.record_transfer(50, 0.25, ("CPU", "GPU"))
+    third.count("joined_loads", 1)
+    before = dict.fromkeys(["bytes_read", "reading_s", "bytes_written", "num_refused", "num_failed", "num_dropped"], 0)
+    tell_of_disk(third, before | {"bytes_read": 30, "reading_s": 0.5}, before)
     both = worker.aggregate(scheduler)
-    both.aggregate(ConnectorStats(data={"counted": {"joined_loads": 1}}))
-    assert both.reduce() == {"CPU_to_GPU_total_bytes": 150, "CPU_to_GPU_total_time": 0.75, "joined_loads": 3}
+    both.aggregate(ConnectorStats(data=third.data))
+    load = "vllm:kv_offload_load_" if IS_NEWER else "CPU_to_GPU_total_"
+    told = both.reduce()
+    assert both.counted() == {"joined_loads": 3} and told[f"{load}bytes"] == 150 and told[f"{load}time"] == 0.75
     registry = CollectorRegistry()
     types = {kind: (lambda kind=kind: lambda **given: kind(registry=registry, **given))() for kind in (Gauge, PromCounter, Histogram)}
-    prom = ConnectorPromMetrics(SimpleNamespace(kv_transfer_config=None), types, ["engine"], {0: ["0"]})
+    config = SimpleNamespace(kv_transfer_config=SimpleNamespace(kv_connector_extra_config={}))
+    prom = ConnectorPromMetrics(config, types, ["engine"], {0: ["0"]})
     prom.observe(both.data)
     text = generate_latest(registry).decode()
-    assert 'vllm:kv_offload_quire_joined_loads_total{engine="0"} 3.0' in text
-    assert 'vllm:kv_offload_total_bytes_total{engine="0",transfer_type="CPU_to_GPU"} 150.0' in text
+    disk = "disk_read_bytes_total{" if IS_NEWER else 'total_bytes_total{engine="0",transfer_type="DISK_to_CPU"}'
+    for line in ('quire_joined_loads_total{engine="0"} 3.0', 'total_bytes_total{engine="0",transfer_type="CPU_to_GPU"} 150.0', disk):
+        assert f"vllm:kv_offload_{line}" in text, text
 
 
 if __name__ == "__main__":

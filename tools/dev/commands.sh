@@ -160,10 +160,16 @@ vllm_python() {
   [ ! -x "$python" ] || echo "$python"
 }
 
+# That of vLLM 0.32.0: $QUIRE_VLLM_PYTHON_0_32, else the one that `./dev oracle --vllm 0.32.0 setup` makes; empty where there is none.
+newer_vllm_python() {
+  local python="${QUIRE_VLLM_PYTHON_0_32:-$CACHE/oracle-0.32/bin/python}"
+  [ ! -x "$python" ] || echo "$python"
+}
+
 test_python() {
   say "Testing with the official clients and reference libraries (Python)"
   QUIRE_BINARY="$PWD/build/release/quire" PYTHONPATH="$PWD/build/release/python" QUIRE_PYTHON_PACKAGE="$PWD/build/release/python" \
-  QUIRE_VLLM_PYTHON="$(vllm_python)" QUIRE_WITHOUT_LLGUIDANCE="$([ -e "$LLGUIDANCE/stamp" ] || echo yes)" \
+  QUIRE_VLLM_PYTHON="$(vllm_python)" QUIRE_VLLM_PYTHON_0_32="$(newer_vllm_python)" QUIRE_WITHOUT_LLGUIDANCE="$([ -e "$LLGUIDANCE/stamp" ] || echo yes)" \
   QUIRE_TOKENIZE_TOOL="$PWD/build/release/quire_tokenize_tool" QUIRE_TEMPLATE_TOOL="$PWD/build/release/quire_template_tool" \
   QUIRE_CALLS_TOOL="$PWD/build/release/quire_calls_tool" \
     HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false "$VENV/bin/python" -m pytest -q -p no:cacheprovider \

@@ -60,9 +60,9 @@ def __getattr__(name: str):
             raise _refusal()
         return _module_for(_VERSION).Scheduler
     if name == "Connector":
-        if _VERSION != "0.19.0":
+        if _VERSION not in _ADAPTERS:
             raise ImportError(
-                f"quire.vllm.Connector is for vLLM 0.19.0, and this is vLLM {vllm.__version__}; docs/vllm.md says what there is for others"
+                f"quire.vllm.Connector is for vLLM {' and '.join(_ADAPTERS)}, and this is vLLM {vllm.__version__}; install one of these"
             )
         return importlib.import_module("quire.vllm._connector").Connector
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

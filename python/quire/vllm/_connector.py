@@ -1,26 +1,27 @@
-"""quire.vllm.Connector: a KV connector of vLLM 0.19.0 that keeps KV blocks in host memory and in a folder below it; docs/vllm.md.
+"""quire.vllm.Connector: a KV connector of vLLM that keeps KV blocks in host memory and in a folder below it; docs/vllm.md.
 
     vllm serve MODEL --kv-transfer-config '{"kv_connector": "Connector", "kv_connector_module_path": "quire.vllm", "kv_role": "kv_both",
       "kv_load_failure_policy": "recompute", "kv_connector_extra_config": {"cpu_bytes_to_use": 8000000000}}'
 
 It has what OffloadingConnector cannot be given by a spec: loads that are weighed against computing, shared, begun before a request's turn, and
-awaited layer by layer. vLLM makes it twice, for its scheduler and in each worker.
+awaited layer by layer. vLLM makes it twice, for its scheduler and in each worker. What differs between versions of vLLM: _connector_vllm.py.
 """
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole, SupportsHMA
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 
-from quire.vllm._connector_meta import ConnectorPromMetrics, ConnectorStats
 from quire.vllm._connector_options import options_of, windows_of
 from quire.vllm._connector_scheduler import SchedulerHalf
-from quire.vllm._connector_worker import ConnectorSpec, WorkerHalf
+from quire.vllm._connector_vllm import Basis, ConnectorPromMetrics, ConnectorSpec, ConnectorStats, canonical, check_served, tell_of_disk
+from quire.vllm._connector_worker import WorkerHalf
 
 
-class Connector(KVConnectorBase_V1, SupportsHMA):
+class Connector(Basis):
     def __init__(self, vllm_config, role, kv_cache_config=None):
         super().__init__(vllm_config, role, kv_cache_config)
         extra = vllm_config.kv_transfer_config.kv_connector_extra_config
         self.options = options_of(extra)
-        windows = windows_of(vllm_config, kv_cache_config, extra, self.options)
+        windows = windows_of(vllm_config, kv_cache_config, extra)
+        check_served(vllm_config, kv_cache_config, self.options)
         spec = ConnectorSpec(vllm_config, kv_cache_config)
         self.scheduler_half = self.worker_half = None
         if role == KVConnectorRole.SCHEDULER:
@@ -30,23 +31,16 @@ class Connector(KVConnectorBase_V1, SupportsHMA):
             self.worker_half = WorkerHalf(spec, kv_cache_config)
             self._has_computed = False
 
-    @property
-    def prefer_cross_layer_blocks(self) -> bool:
-        return not self.options.layer_by_layer
-
     # Workers.
 
     def register_kv_caches(self, kv_caches):
-        self.worker_half.register(kv_caches)
-
-    def register_cross_layers_kv_cache(self, kv_cache, attn_backend):
-        self.worker_half.register_cross_layers(kv_cache, attn_backend)
+        self.worker_half.meet(canonical(self.worker_half.spec, self._kv_cache_config, kv_caches))
 
     def handle_preemptions(self, kv_connector_metadata):
         self.worker_half.begin(kv_connector_metadata)
 
     def start_load_kv(self, forward_context, **kwargs) -> None:
-        self.worker_half.begin(self._connector_metadata)
+        self.worker_half.begin_loads(self._connector_metadata)
         self._has_computed = forward_context.attn_metadata is not None
 
     def wait_for_layer_load(self, layer_name: str) -> None:
@@ -58,9 +52,6 @@ class Connector(KVConnectorBase_V1, SupportsHMA):
     def wait_for_save(self):
         self.worker_half.end_loads_in_step()
 
-    def get_finished(self, finished_req_ids):
-        return self.worker_half.finished()
-
     def get_block_ids_with_load_errors(self) -> set[int]:
         return self.worker_half.take_bad()
 
@@ -68,10 +59,6 @@ class Connector(KVConnectorBase_V1, SupportsHMA):
         return self.worker_half.take_meta(self._has_computed)
 
     # The scheduler.
-
-    def quire_on_queued(self, request) -> None:
-        """A request has been queued: quire.vllm.Scheduler says so; vLLM 0.19.0 tells nobody."""
-        self.scheduler_half.heard_of(request)
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         return self.scheduler_half.match(request, num_computed_tokens)
@@ -107,10 +94,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):
         stats, half.stats = half.stats, ConnectorStats()
         if half.has_disk:
             now = half.native.stats()
-            for size, seconds, kind in [("bytes_read", "reading_s", ("DISK", "CPU")), ("bytes_written", "", ("CPU", "DISK"))]:
-                if now[size] > self._disk.get(size, 0):
-                    took = now[seconds] - self._disk.get(seconds, 0.0) if seconds else 0.0
-                    stats.record_transfer(now[size] - self._disk.get(size, 0), took, kind)
+            tell_of_disk(stats, now, self._disk)
             self._disk = now
         return None if stats.is_empty() else stats
 

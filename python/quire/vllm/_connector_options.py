@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from vllm.platforms import current_platform
 from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec, UniformTypeKVCacheSpecs
 
 # name -> (what it is, what else may be said)
@@ -50,7 +49,7 @@ def options_of(extra: dict) -> Options:
     return Options(**own)
 
 
-def windows_of(vllm_config, kv_cache_config, extra: dict, options: Options) -> list[int]:
+def windows_of(vllm_config, kv_cache_config, extra: dict) -> list[int]:
     """Of each cache group the tokens that one attends to, itself among them; 0: all. What cannot be served is refused."""
     groups, parallel = kv_cache_config.kv_cache_groups, vllm_config.parallel_config
     if parallel.decode_context_parallel_size * parallel.prefill_context_parallel_size != 1:
@@ -62,9 +61,6 @@ def windows_of(vllm_config, kv_cache_config, extra: dict, options: Options) -> l
     is_plain = windows == [0]
     if not is_plain and extra.get("block_size", min(sizes)) != min(sizes):
         raise ValueError("block_size: with several cache groups or a window blocks have the cache's own size; leave it out")
-    if current_platform.is_cuda_alike() and (len(groups) > 1 or options.layer_by_layer):
-        what = "layer_by_layer" if options.layer_by_layer else "several cache groups"
-        raise ValueError(f"quire.vllm.Connector does not serve {what} on a GPU: vLLM 0.19.0's copies know one group, and all layers at once")
     if set(windows) == {1}:
         raise ValueError("quire.vllm.Connector: tokens attend to nothing but themselves, so there is nothing to keep")
     return windows

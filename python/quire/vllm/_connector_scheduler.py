@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from vllm.distributed.kv_events import BlockRemoved, BlockStored
 
 from quire.vllm._connector_costs import Costs, NoCosts
-from quire.vllm._connector_meta import ConnectorMetadata, ConnectorStats, Job
+from quire.vllm._connector_meta import ConnectorMetadata, Job
 from quire.vllm._connector_names import ABSENT, BELOW, COMING, REACHABLE, STORED, Names, end_of_hit, first_needed, wanted
+from quire.vllm._connector_vllm import ConnectorStats
 from quire.vllm._offload_trouble import Reporter
 
 NULL_BLOCK = 0
@@ -45,6 +46,7 @@ class UnderWay:
     remaining: int  # workers
     is_load: bool
     bad: set = field(default_factory=set)  # blocks that could not be loaded
+    is_lost: bool = False  # a load of which nothing counts: its request begins anew
 
 
 class SchedulerHalf:
@@ -145,6 +147,8 @@ class SchedulerHalf:
             return
         for id in meta.failed_stores:
             self._jobs[id].bad.add(id)
+        for id in meta.failed_loads:
+            self._jobs[id].is_lost = True
         for id, number in meta.over.items():
             under_way = self._jobs[id]
             under_way.remaining -= number
@@ -285,7 +289,9 @@ class SchedulerHalf:
             tracked.loads.discard(id)
             self._loading -= Counter(names)
             self.native.complete_load(names)
-            if under_way.bad:
+            if under_way.is_lost:
+                self._drop_all(tracked, under_way)
+            elif under_way.bad:
                 self._drop_bad(tracked, under_way)
             for name in self._doomed.intersection(names):
                 self._discard(name)
@@ -298,7 +304,7 @@ class SchedulerHalf:
         self._forget_if_over(job.request, tracked)
 
     def _drop_bad(self, tracked, under_way) -> None:
-        """They are computed again, and stored anew. One group: vLLM 0.19.0 knows no failed loads of several."""
+        """They are computed again, and stored anew. One group: of several no vLLM knows failed loads by block."""
         job = under_way.job
         tracked.num_failed += 1
         self.stats.count("failed_blocks", len(under_way.bad))
@@ -307,6 +313,13 @@ class SchedulerHalf:
                 index = (job.first + at) // self._factor
                 tracked.next_stored = min(tracked.next_stored, index)
                 self._discard(under_way.names[index - job.first // self._factor])
+
+    def _drop_all(self, tracked, under_way) -> None:
+        tracked.num_failed += 1
+        self.stats.count("failed_blocks", len(under_way.job.blocks))
+        tracked.next_stored = 0
+        for name in under_way.names:
+            self._discard(name)
 
     def _discard(self, name) -> None:
         if name in self._loading:

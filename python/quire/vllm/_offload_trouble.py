@@ -1,5 +1,6 @@
-"""What the options of the disk must be, and what the log is told of it: the same for all versions of vLLM."""
+"""What the options of the tiers must be, and what the log is told of it: the same for all versions of vLLM."""
 
+import importlib
 import time
 
 from vllm.logger import init_logger
@@ -14,6 +15,14 @@ TROUBLE = {
 }
 
 logger = init_logger("vllm.quire")  # below vLLM's own logger, which has the handlers
+
+
+def policy_of(name: str):
+    """What quire.OffloadManager takes for it: a name, or "module:Class", a quire.connectors.EvictionPolicy of your own."""
+    if ":" not in name:
+        return name
+    module, _, own = name.partition(":")
+    return getattr(importlib.import_module(module), own)()
 
 
 def check_disk_options(extra, num_blocks, policy):

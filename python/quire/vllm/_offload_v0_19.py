@@ -6,7 +6,6 @@ waits for the disk, and what it has said can be loaded is in host memory.
 """
 
 import atexit
-import importlib
 import os
 from collections import defaultdict
 from collections.abc import Iterable
@@ -23,7 +22,7 @@ from quire.vllm._fingerprint import combined, configuration
 from quire.vllm._host_region import HostRegion
 from quire.vllm._offload_copies import NumberedSpec, device_handlers, host_handlers
 from quire.vllm._offload_pages import page_layout
-from quire.vllm._offload_trouble import Reporter, check_disk_options, check_names, logger, opened_or_none
+from quire.vllm._offload_trouble import Reporter, check_disk_options, check_names, logger, opened_or_none, policy_of
 
 NAME_BYTES = 32
 
@@ -33,10 +32,7 @@ class CPUOffloadingManager(OffloadingManager):
 
     def __init__(self, block_size, num_blocks, cache_policy="lru", enable_events=False, store_threshold=0, max_tracker_size=64_000):
         self.block_size, self.medium = block_size, CPULoadStoreSpec.medium()
-        if ":" in cache_policy:
-            module, _, name = cache_policy.partition(":")
-            cache_policy = getattr(importlib.import_module(module), name)()
-        self.native = OffloadManager(num_blocks, cache_policy, store_threshold, max_tracker_size, enable_events)
+        self.native = OffloadManager(num_blocks, policy_of(cache_policy), store_threshold, max_tracker_size, enable_events)
         self._is_short = None  # the hashes: known with the first one
 
     def _names(self, hashes: Iterable[bytes]) -> list[bytes]:
@@ -105,8 +101,6 @@ class TieredOffloadingManager(CPUOffloadingManager):
 class QuireOffloadingSpec(CPUOffloadingSpec):
     """vLLM's CPU tier, whose manager is quire's, on GPUs and on CPU, and a folder below it."""
 
-    host_handlers = staticmethod(host_handlers)
-
     def __init__(self, vllm_config, kv_cache_config):
         super().__init__(vllm_config, kv_cache_config)
         self.disk_path = self.extra_config.get("disk_path")
@@ -171,21 +165,24 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         parallel = self.vllm_config.parallel_config
         return os.path.join(self.disk_path, f"dp{parallel.data_parallel_rank}") if parallel.data_parallel_size > 1 else self.disk_path
 
+    def region(self, kv_caches) -> HostRegion:
+        """This worker's part of the tier."""
+        return HostRegion.create(
+            self.vllm_config.kv_transfer_config.engine_id,
+            self.vllm_config.parallel_config.rank,
+            self.num_blocks,
+            [cache.page_size_bytes * self.block_size_factor for cache in kv_caches.tensors],
+            page_layout(kv_caches),
+            is_shared=self.disk_path is not None,
+        )
+
     def get_handlers(self, kv_caches):
         if self.disk_path is None and current_platform.is_cuda_alike():
             yield from super().get_handlers(kv_caches)
             return
         if self._own_handlers is None:
-            region = HostRegion.create(
-                self.vllm_config.kv_transfer_config.engine_id,
-                self.vllm_config.parallel_config.rank,
-                self.num_blocks,
-                [cache.page_size_bytes * self.block_size_factor for cache in kv_caches.tensors],
-                page_layout(kv_caches),
-                is_shared=self.disk_path is not None,
-            )
-            make = device_handlers if current_platform.is_cuda_alike() else self.host_handlers
-            self._own_handlers = make(kv_caches, region, self.block_size_factor)
+            make = device_handlers if current_platform.is_cuda_alike() else host_handlers
+            self._own_handlers = make(kv_caches, self.region(kv_caches), self.block_size_factor)
         to_host, to_device = self._own_handlers
         yield GPULoadStoreSpec, CPULoadStoreSpec, to_host
         yield CPULoadStoreSpec, GPULoadStoreSpec, to_device

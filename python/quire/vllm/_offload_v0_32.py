@@ -1,4 +1,4 @@
-"""quire.vllm.offload for vLLM 0.32.0: its CPUOffloadingSpec, with a folder below host memory.
+"""quire.vllm.offload for vLLM 0.32.0: its CPUOffloadingSpec, whose decisions are the compiled ledger's, and a folder below.
 
 vLLM calls the manager on its engine's thread and the worker in its workers. The manager never waits for the disk, and what it has called a
 HIT is in host memory. The spec is not told vLLM's whole configuration, and the worker can ask for it: so that one writes it beside its memory.
@@ -24,14 +24,13 @@ from vllm.v1.kv_offload.base import (
     TransferResult,
 )
 from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
-from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 
-from quire._core import TieredOffload, mark_written
+from quire._core import OffloadManager, TieredOffload, mark_written
 from quire.vllm._fingerprint import combined, configuration
 from quire.vllm._host_region import HostRegion
 from quire.vllm._offload_pages import copier_of, device_pages, host_pages, page_layout
-from quire.vllm._offload_trouble import Reporter, check_disk_options, check_names, logger, opened_or_none
+from quire.vllm._offload_trouble import Reporter, check_disk_options, check_names, logger, opened_or_none, policy_of
 
 GROUP_BYTES = 4  # behind the hash, in vLLM's keys
 COUNTERS = {
@@ -72,22 +71,21 @@ class Nothing:
     close = complete_load = complete_store = lambda self, *args: None
 
 
-class TieredOffloadingManager(OffloadingManager):
-    """native: a TieredOffload, made anew by reopen() when all blocks are to be forgotten."""
+class LedgerOffloadingManager(OffloadingManager):
+    """native: an OffloadManager, or a TieredOffload. make() makes another one, when all blocks are to be forgotten."""
 
-    def __init__(self, native, reopen):
-        self.native, self._reopen = native, reopen
-        self._group, self._told, self._reporter = None, {}, Reporter()
-        atexit.register(self.shutdown)
+    def __init__(self, native, make):
+        self.native, self._make = native, make
+        self._group, self._hash_bytes = None, 0  # known with the first key
 
     def _names(self, keys):
         keys = list(keys)
         if self._group is None and keys:
-            self._group = keys[0][-GROUP_BYTES:]
+            self._group, self._hash_bytes = keys[0][-GROUP_BYTES:], len(keys[0]) - GROUP_BYTES
         return [key[:-GROUP_BYTES] for key in keys]
 
     def _keys(self, names):
-        return [name + self._group for name in names]
+        return [name[: self._hash_bytes] + self._group for name in names]
 
     def on_new_request(self, req_context):
         return RequestOffloadingContext()
@@ -111,16 +109,32 @@ class TieredOffloadingManager(OffloadingManager):
         store = self.native.prepare_store(self._names(keys))
         if store is None:
             return None
-        names, slots, numbers, evicted = store
-        return PrepareStoreOutput(keys_to_store=self._keys(names), store_spec=NumberedSpec(slots, numbers), evicted_keys=self._keys(evicted))
+        names, slots, *numbers, evicted = store
+        target = NumberedSpec(slots, *numbers) if numbers else CPULoadStoreSpec(slots)
+        return PrepareStoreOutput(keys_to_store=self._keys(names), store_spec=target, evicted_keys=self._keys(evicted))
 
     def complete_store(self, keys, req_context, success=True):
         self.native.complete_store(self._names(keys), success)
 
     def take_events(self):
-        self._reporter.report(self.native)
         for names, removed in self.native.take_events():
             yield OffloadingEvent(keys=self._keys(names), medium=Medium.CPU, removed=removed)
+
+    def reset_cache(self):
+        self.native = self._make()
+
+
+class TieredOffloadingManager(LedgerOffloadingManager):
+    """The same over a folder, which is emptied with it."""
+
+    def __init__(self, native, make):
+        super().__init__(native, make)
+        self._told, self._reporter = {}, Reporter()
+        atexit.register(self.shutdown)
+
+    def take_events(self):
+        self._reporter.report(self.native)
+        yield from super().take_events()
 
     def get_stats(self):
         stats, now = OffloadingConnectorStats(), self.native.stats()
@@ -134,7 +148,7 @@ class TieredOffloadingManager(OffloadingManager):
         """The weights may be others from now on: what lies on disk goes, too."""
         self.native.close()
         self._told = {}
-        self.native = opened_or_none(self._reopen) or Nothing()
+        self.native = opened_or_none(self._make) or Nothing()
 
     def shutdown(self):
         self.native.close()
@@ -221,7 +235,7 @@ class DeviceCopyWorker(OffloadingWorker):
 
 
 class QuireOffloadingSpec(CPUOffloadingSpec):
-    """vLLM's CPU tier with a folder below it, on GPUs and on CPU."""
+    """vLLM's CPU tier, whose manager is quire's, on CPU, and with a folder below it."""
 
     @classmethod
     def build_metric_definitions(cls, extra_config):
@@ -231,28 +245,52 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
 
     def __init__(self, config):
         super().__init__(config)
-        check_disk_options(self.extra_config, self.num_chunks, self.eviction_policy)
-        if len(config.groups) != 1:
-            raise ValueError("disk_path: this model has several KV cache groups; give --disable-hybrid-kv-cache-manager, or leave out disk_path")
+        self.disk_path = self.extra_config.get("disk_path")
+        self.check_served()
+        if self.disk_path is not None:
+            check_disk_options(self.extra_config, self.num_chunks, self.eviction_policy)
+
+    def check_served(self) -> None:
+        if len(self.config.groups) != 1:
+            raise ValueError(
+                "spec_name: QuireOffloadingSpec does not serve several KV cache groups under this vLLM; give --disable-hybrid-kv-cache-manager, "
+                "or take quire.vllm.Connector"
+            )
         if int(self.extra_config.get("store_threshold", 0)) >= 2:
-            raise ValueError("store_threshold: not served with disk_path under this vLLM; leave it out")
+            raise ValueError("store_threshold: not served by QuireOffloadingSpec under this vLLM; leave it out")
+        for name in ("canonical_layout", "cache_policy_module_path"):
+            if self.extra_config.get(name):
+                raise ValueError(f"{name}: not served by QuireOffloadingSpec; leave it out")
+
+    def whole_config(self):
+        return get_current_vllm_config()
 
     def _uses_shared_region(self):
         return False  # every worker has its own memory, and writes all of it
 
     def get_manager(self):
         if self._manager is None:
-            world, engine = self.config.parallel.world_size, self.config.engine_id
-            regions = [HostRegion.attach(engine, rank) for rank in range(world)]
-            for rank in range(world):
-                HostRegion.forget(engine, rank)
-            native = opened_or_none(lambda: self._open(regions))
-            if native is None:
-                self._manager = CPUOffloadingManager(num_chunks=self.num_chunks, cache_policy=self.eviction_policy)
-            else:
-                self._manager = TieredOffloadingManager(native, lambda: self._open_empty(regions))
-                logger.info("KV blocks on disk: %d places in %s", native.stats()["num_places"], self._folder())
+            self._manager = self._tiered_manager() if self.disk_path is not None else None
+        if self._manager is None:
+            self._manager = LedgerOffloadingManager(self._ledger(), self._ledger)
         return self._manager
+
+    def _ledger(self) -> OffloadManager:
+        extra = self.extra_config
+        threshold, tracked = int(extra.get("store_threshold", 0)), int(extra.get("max_tracker_size", 64_000))
+        return OffloadManager(self.num_chunks, policy_of(self.eviction_policy), threshold, tracked, self.kv_events_config.enable_kv_cache_events)
+
+    def _tiered_manager(self) -> TieredOffloadingManager | None:
+        """None where the folder cannot be had: the engine runs without it."""
+        world, engine = self.config.parallel.world_size, self.config.engine_id
+        regions = [HostRegion.attach(engine, rank) for rank in range(world)]
+        for rank in range(world):
+            HostRegion.forget(engine, rank)
+        native = opened_or_none(lambda: self._open(regions))
+        if native is None:
+            return None
+        logger.info("KV blocks on disk: %d places in %s", native.stats()["num_places"], self._folder())
+        return TieredOffloadingManager(native, lambda: self._open_empty(regions))
 
     def _open(self, regions):
         return TieredOffload(
@@ -263,6 +301,8 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
             budget_bytes=self.extra_config["disk_bytes_to_use"],
             fingerprint=combined([region.layout for region in regions]),
             policy=self.eviction_policy,
+            store_threshold=int(self.extra_config.get("store_threshold", 0)),
+            max_tracked_keys=int(self.extra_config.get("max_tracker_size", 64_000)),
             enable_events=self.kv_events_config.enable_kv_cache_events,
         )
 
@@ -274,8 +314,29 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
 
     def _folder(self):
         """Each engine of a data-parallel deployment has its own."""
-        parallel, path = self.config.parallel, self.extra_config["disk_path"]
-        return os.path.join(path, f"dp{parallel.data_parallel_index}") if parallel.data_parallel_size > 1 else path
+        parallel = self.config.parallel
+        return os.path.join(self.disk_path, f"dp{parallel.data_parallel_index}") if parallel.data_parallel_size > 1 else self.disk_path
+
+    def region(self, kv_caches) -> HostRegion:
+        """This worker's part of the tier."""
+        has_disk = self.disk_path is not None
+        return HostRegion.create(
+            self.config.engine_id,
+            self.config.parallel.rank,
+            self.num_chunks,
+            [cache.page_size_bytes * self.blocks_per_chunk for cache in kv_caches.tensors],
+            self._layout(kv_caches) if has_disk else "",
+            is_shared=has_disk,
+        )
+
+    def _layout(self, kv_caches) -> str:
+        vllm_config = self.whole_config()
+        check_names(vllm_config)
+        parts = [page_layout(kv_caches), str(self.config.kv_cache_layout)]
+        if self.config.parallel.rank == 0:
+            blocks = [list(self.tokens_per_block), self.blocks_per_chunk, self.tokens_per_hash]
+            parts.append(configuration(vllm_config, blocks, self.extra_config.get("disk_model_id")))
+        return " ".join(parts)
 
     def get_worker(self, kv_caches):
         if self._worker is None:
@@ -285,20 +346,7 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
                     'spec_name: under this vLLM QuireOffloadingSpec has not been tried on a GPU; try it with "try_on_gpu": true, '
                     "or take vLLM 0.19.0, with which it has, or TieringOffloadingSpec"
                 )
-            vllm_config = get_current_vllm_config()
-            check_names(vllm_config)
-            parts = [page_layout(kv_caches), str(self.config.kv_cache_layout)]
-            if self.config.parallel.rank == 0:
-                blocks = [list(self.tokens_per_block), self.blocks_per_chunk, self.tokens_per_hash]
-                parts.append(configuration(vllm_config, blocks, self.extra_config.get("disk_model_id")))
-            region = HostRegion.create(
-                self.config.engine_id,
-                self.config.parallel.rank,
-                self.num_chunks,
-                [cache.page_size_bytes * self.blocks_per_chunk for cache in kv_caches.tensors],
-                " ".join(parts),
-                is_shared=True,
-            )
+            region = self.region(kv_caches)
             if is_device:
                 self._worker = DeviceCopyWorker(kv_caches, region, self.blocks_per_chunk)
             else:

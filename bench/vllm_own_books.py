@@ -1,0 +1,12 @@
+"""For bench/vllm_connector.py: vLLM's own CPU tier under OffloadingConnector, which decides by vLLM's manager. On vLLM's CPU backend its spec refuses to copy,
+so the copies are quire's.
+"""
+
+from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
+
+from quire.vllm.offload import QuireOffloadingSpec
+
+
+class OwnBooksSpec(QuireOffloadingSpec):
+    def get_manager(self):
+        return CPUOffloadingSpec.get_manager(self)

@@ -1,0 +1,70 @@
+"""Copies between a KV cache that is host memory itself and the memory beside it, by jobs of quire.vllm.Connector.
+
+Loads and stores have a thread each: a load waits for no store.
+"""
+
+from dataclasses import dataclass
+
+from quire._core import BlockCopier
+from quire.vllm._connector_meta import Job
+
+_FIRST_PART = 1 << 40  # numbers of parts lie above those of jobs
+
+
+@dataclass
+class Over:
+    """A job that is over."""
+
+    job: int
+    is_good: bool
+    size: int | None
+    seconds: float | None
+
+
+class HostCopies:
+    """`factor`: blocks of the cache in a slot."""
+
+    def __init__(self, to_host: BlockCopier, to_device: BlockCopier, factor: int):
+        self._to_host, self._to_device, self._factor = to_host, to_device, factor
+        self._last, self._parts = _FIRST_PART, {}  # part -> job
+
+    def store(self, job: Job) -> bool:
+        slots, numbers = (job.slots, job.numbers) if job.numbers else ([], [])
+        self._to_host.submit(job.id, True, job.blocks, self._pages(job), slots, numbers)
+        return True
+
+    def load(self, job: Job) -> bool:
+        self._to_device.submit(job.id, False, job.blocks, self._pages(job))
+        return True
+
+    def load_parts(self, job: Job, num_tensors: int) -> list[int]:
+        """By tensor, in their order; each is waited for by its number, and the job is over when all are."""
+        parts = []
+        for tensor in range(num_tensors):
+            self._last += 1
+            self._parts[self._last] = job.id
+            self._to_device.submit(self._last, False, job.blocks, self._pages(job), tensors=[tensor])
+            parts.append(self._last)
+        return parts
+
+    def _pages(self, job: Job) -> list[int]:
+        """A load may begin in the middle of its first slot, where the KV cache has the rest already."""
+        pages = [slot * self._factor + part for slot in job.slots for part in range(self._factor)]
+        return pages[len(pages) - len(job.blocks) :]
+
+    def wait_stores(self, jobs) -> None:
+        self._to_host.wait(list(jobs))
+
+    def wait_loads(self, jobs) -> None:
+        self._to_device.wait(list(jobs))
+
+    def take_stores(self) -> list[Over]:
+        return [Over(job, True, size, seconds) for job, size, seconds in self._to_host.take_over(True)]
+
+    def take_loads(self) -> list[Over]:
+        whole = {}  # parts of a job that are over at the same time are one
+        for number, size, seconds in self._to_device.take_over(False):
+            job = self._parts.pop(number, number)
+            before = whole.get(job, Over(job, True, 0, 0.0))
+            whole[job] = Over(job, True, before.size + size, before.seconds + seconds)
+        return list(whole.values())

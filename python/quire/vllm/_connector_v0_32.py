@@ -1,0 +1,132 @@
+"""quire.vllm.Connector's side towards vLLM 0.32.0, on CPU."""
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorTransferResults, SupportsHMA
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats, OffloadPromMetrics
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
+from vllm.platforms import current_platform
+from vllm.v1.kv_cache_interface import HiddenStateCacheSpec, RSWASpec, iter_layer_specs
+from vllm.v1.kv_offload.base import OffloadingCounterMetadata
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from quire.vllm._connector_copies import HostCopies
+from quire.vllm._connector_meta import COUNTERS
+from quire.vllm._offload_pages import copier_of
+from quire.vllm._offload_trouble import check_names
+from quire.vllm._offload_v0_32 import COUNTERS as DISK_COUNTERS
+from quire.vllm._offload_v0_32 import QuireOffloadingSpec
+
+FAILS_BY_REQUEST = True
+_PREFIX = "vllm:kv_offload_quire_"
+_TRANSFERS = {("GPU", "CPU"): "store", ("CPU", "GPU"): "load"}
+
+
+class Basis(KVConnectorBase_V1, SupportsHMA):
+    _cache_hit_source = CacheHitSource.HOST  # what lay on disk has come up before
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        return False  # what is not stored is computed again
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config):
+        return "LBHNC"  # of each layer a row per block, as OffloadingConnector wants it
+
+    def get_transfer_results(self, finished_req_ids):
+        sent, received = self.worker_half.finished()
+        return KVConnectorTransferResults(sent, received, self.worker_half.take_failed())
+
+    def on_new_request(self, request) -> None:
+        self.scheduler_half.heard_of(request)
+
+
+def check_served(vllm_config, kv_cache_config, options) -> None:
+    if current_platform.is_cuda_alike() or current_platform.is_xpu():
+        _refuse("a GPU", "take vLLM 0.19.0")
+    if kv_cache_config.hisparse_host_num_blocks is not None:
+        _refuse("HiSparse", "leave it out")
+    groups = kv_cache_config.kv_cache_groups
+    if any(group.host_resident or not group.enable_kv_transfer for group in groups):
+        _refuse("cache groups that vLLM hands to no connector", "use vLLM's OffloadingConnector")
+    if len({bool(group.is_eagle_group) for group in groups}) > 1:
+        _refuse("drafts with cache groups of their own", "use vLLM's OffloadingConnector")
+    for spec in (spec for group in groups for spec in iter_layer_specs(group.kv_cache_spec)):
+        if isinstance(spec, (RSWASpec, HiddenStateCacheSpec)):
+            _refuse(f"layers of {type(spec).__name__}", "leave the connector out")
+        if getattr(spec, "extra_retained_tokens", 0):
+            _refuse("windows that keep more than they see", "leave the connector out")
+    size = groups[0].kv_cache_spec.block_size
+    if (kv_cache_config.hash_block_size or size) != size:
+        _refuse(f"blocks of {size} tokens named by {kv_cache_config.hash_block_size}", "give one block size")
+    if "disk_path" in vllm_config.kv_transfer_config.kv_connector_extra_config:
+        check_names(vllm_config)
+
+
+def _refuse(what: str, instead: str):
+    raise ValueError(f"quire.vllm.Connector does not serve {what} under vLLM 0.32.0; {instead}")
+
+
+class _Catcher(OffloadingConnectorWorker):
+    """vLLM's way from KV caches of any layout to rows of bytes."""
+
+    def _init_worker(self, kv_caches):
+        self.caught = kv_caches
+
+
+def canonical(spec, kv_cache_config, kv_caches):
+    catcher = _Catcher(spec, spec.vllm_config, kv_cache_config)
+    catcher.register_kv_caches(kv_caches)
+    return catcher.caught
+
+
+class ConnectorSpec(QuireOffloadingSpec):
+    """The same memory, folder and options as OffloadingConnector's with quire's spec."""
+
+    def __init__(self, vllm_config, kv_cache_config):
+        self.vllm_config = vllm_config
+        super().__init__(build_offloading_config(vllm_config, kv_cache_config))
+        self.gpu_block_size, self.block_size_factor = self.tokens_per_block, self.blocks_per_chunk
+
+    def check_served(self) -> None:
+        """The connector does."""
+
+    def whole_config(self):
+        return self.vllm_config
+
+    def copies(self, kv_caches) -> HostCopies:
+        region = self.region(kv_caches)
+        return HostCopies(copier_of(kv_caches, region), copier_of(kv_caches, region), self.block_size_factor)
+
+
+class ConnectorStats(OffloadingConnectorStats):
+    """vLLM's, under the names of its metrics, and our counters."""
+
+    def record_transfer(self, num_bytes, time, transfer_type) -> None:
+        name = f"vllm:kv_offload_{_TRANSFERS[transfer_type]}"
+        self.increase_counter(f"{name}_bytes", num_bytes)
+        self.increase_counter(f"{name}_time", time)
+        self.observe_histogram(f"{name}_size", num_bytes)
+
+    def count(self, name: str, amount: int) -> None:
+        if amount:
+            self.increase_counter(_PREFIX + name, amount)
+
+    def counted(self) -> dict:
+        return {name.removeprefix(_PREFIX): value[()] for name, value in self._values.items() if name.startswith(_PREFIX)}
+
+
+def tell_of_disk(stats: ConnectorStats, now: dict, told: dict) -> None:
+    for name, (key, _) in DISK_COUNTERS.items():
+        if now[key] > told.get(key, 0):
+            stats.increase_counter(name, now[key] - told.get(key, 0))
+
+
+class ConnectorPromMetrics(OffloadPromMetrics):
+    """vLLM's vllm:kv_offload_*, those of the disk, and vllm:kv_offload_quire_* for the counters."""
+
+    def __init__(self, vllm_config, metric_types, labelnames, per_engine_labelvalues):
+        super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+        own = {_PREFIX + name: text for name, text in COUNTERS.items()} | {name: text for name, (_, text) in DISK_COUNTERS.items()}
+        for name, text in own.items():
+            self._offloading_metric_metadata[name] = OffloadingCounterMetadata(documentation=text)
+            self._offloading_metric_defs[name] = self._create_metric(name, self._offloading_metric_metadata[name])
