@@ -3,8 +3,9 @@
     python vllm_apart.py FOLDER [CASE...] [--seed 1] [--rounds 2] [--policy recompute]
 
 A case is a connector, behind a dash what happens, behind a colon the schedulers of both (stock, own, or stock/own): nixl, nixl:own,
-nixl-windows:own (every other layer has a window, in a cache group of its own), nixl-aborts:own (a third of the requests are aborted, on either side),
-nixl-kill:own (the side that computes is killed, and another takes its place), mooncake:own/stock, ...
+nixl-windows:own (every other layer has a window, in a cache group of its own), nixl-aborts:own (a quarter of what is asked of either side is
+aborted), nixl-kill:own (the side that computes is killed, and another takes its place), nixl-away:own (a quarter of what is computed is never
+fetched), nixl-mixed (blocks are exchanged on the way, so that answers must be wrong), mooncake:own/stock, ... With Mooncake's connector aborts and kills stop or hang vLLM 0.19.0 under its own scheduler, too.
 
 Two processes with an engine each, and a proxy that does as vLLM's toy_proxy_server.py: each prompt goes to the first with max_tokens 1 and
 do_remote_decode, and what it returns to the second. The caches hold less than is asked at once. Every answer must be the one that one engine
@@ -32,8 +33,7 @@ ANSWER = 16
 AT_ONCE = 8
 PATIENCE = 120.0  # seconds without a word from either side: something hangs
 BLOCKS = {"prefill": 70, "decode": 44}  # of the KV caches; the second one preempts
-CONNECTORS = {"nixl": "NixlConnector", "mooncake": "MooncakeConnector"}
-EVENTS = ("", "windows", "aborts", "kill")
+EVENTS = {"nixl": ("", "windows", "aborts", "kill", "away", "mixed"), "mooncake": ("", "away")}
 
 os.environ |= {"VLLM_HOST_IP": "127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "UCX_NET_DEVICES": "lo", "UCX_TLS": "tcp,self",
                "MC_TCP_BIND_ADDRESS": "127.0.0.1", "NIXL_LOG_LEVEL": "ERROR", "MC_LOG_LEVEL": "ERROR", "GLOG_minloglevel": "3"}  # fmt: skip
@@ -46,7 +46,7 @@ def free_port() -> int:
 
 
 def transfer_config(case, side: str) -> dict:
-    config = {"kv_connector": CONNECTORS[case.connector], "kv_buffer_device": "cpu", "kv_load_failure_policy": case.policy}
+    config = {"kv_connector": f"{case.connector.capitalize()}Connector", "kv_buffer_device": "cpu", "kv_load_failure_policy": case.policy}
     if case.connector == "mooncake":
         return config | {"kv_role": "kv_producer" if side == "prefill" else "kv_consumer",
                          "kv_connector_extra_config": {"mooncake_protocol": "tcp", "num_workers": 2}}  # fmt: skip
@@ -70,7 +70,7 @@ def engine(case, side: str | None):
 
 def count_bytes(connector: str, seen: dict):
     """Those that have come by NIXL, or that have been sent by Mooncake."""
-    seen["bytes"] = 0
+    seen["bytes"] = seen["failed"] = 0
     if connector == "nixl":
         from vllm.distributed.kv_transfer.kv_connector.v1.nixl_connector import NixlKVConnectorStats as Stats
 
@@ -81,6 +81,13 @@ def count_bytes(connector: str, seen: dict):
             record(self, telemetry)
 
         Stats.record_transfer = recorded
+        failed = Stats.record_failed_transfer
+
+        def failing(self):
+            seen["failed"] += 1
+            failed(self)
+
+        Stats.record_failed_transfer = failing
         return
     from vllm.distributed.kv_transfer.kv_connector.v1.mooncake import mooncake_connector
 
@@ -114,6 +121,8 @@ def serve(connection, case, side: str | None, ports: dict):
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it does not outlive the one who asks
     os.environ |= {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(ports["prefill"] if side == "prefill" else free_port()),
                    "VLLM_MOONCAKE_BOOTSTRAP_PORT": str(ports["prefill"])}  # fmt: skip
+    if case.event == "away":
+        os.environ |= {"VLLM_NIXL_ABORT_REQUEST_TIMEOUT": "2", "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT": "2"}
     seen: dict = {}
     processors = os.sched_getaffinity(0)
     if side is not None:
@@ -132,6 +141,7 @@ def serve(connection, case, side: str | None, ports: dict):
                 pool = core.scheduler.kv_cache_manager.block_pool
                 seen["held"] = pool.num_gpu_blocks - 1 - pool.get_num_free_blocks()
                 seen["requests"] = len(core.scheduler.requests)
+                seen["groups"] = len(core.scheduler.kv_cache_config.kv_cache_groups)
                 connection.send(("seen", seen))
                 os.kill(os.getpid(), signal.SIGKILL)
             elif what == "abort":
@@ -214,7 +224,7 @@ class Proxy:
         self.rng = random.Random(case.seed)
         self.aborts: list[tuple[float, Side, str]] = []
         self.answers: list[tuple[int, list[int]]] = []
-        self.seen = {"prefilled": 0, "cached_tokens": 0, "aborted": 0, "errors": 0, "killed": 0}
+        self.seen = {"prefilled": 0, "cached_tokens": 0, "aborted": 0, "errors": 0, "killed": 0, "away": 0}
 
     def in_flight(self) -> set[str]:
         return self.prefill.asked | self.decode.asked
@@ -251,6 +261,11 @@ class Proxy:
                 self.answers.append((int(name.split(":")[0]), tokens))
             return
         self.seen["prefilled"] += 1
+        if self.case.event == "away" and name not in self.decode.asked and self.rng.random() < 0.25:
+            self.seen["away"] += 1
+            return
+        if self.case.event == "mixed":
+            params["remote_block_ids"] = [ids[1:] + ids[:1] for ids in params["remote_block_ids"]]
         if self.case.connector == "nixl":
             self.ask(self.decode, name, ANSWER, params)
         elif name not in self.decode.asked and int(name.split(":")[1]) % 2 == 0:
@@ -296,6 +311,7 @@ class Proxy:
 
     def end(self, right: list) -> dict:
         """Ordinary requests at both: it is in their steps that the last transfers are told to be over."""
+        time.sleep(2.2 if self.case.event == "away" else 0.0)
         for side in (self.prefill, self.decode):
             for i in range(2):
                 self.answers.append((i, side.answer(f"last {i}", self.prompts[i], ANSWER)))
@@ -304,7 +320,7 @@ class Proxy:
         wrong = sum(tokens != right[number] for number, tokens in self.answers)
         return {
             "schedulers": [self.prefill.scheduler, self.decode.scheduler], "answers": len(self.answers), "wrong": wrong, **self.seen,
-            "bytes": sum(one["bytes"] for one in told.values()), "preempted": told["decode"]["preempted"],
+            "groups": told["decode"]["groups"], "bytes": sum(one["bytes"] for one in told.values()), "failed": told["decode"]["failed"], "preempted": told["decode"]["preempted"],
             "held": {side: one["held"] for side, one in told.items()}, "requests": {side: one["requests"] for side, one in told.items()},
         }  # fmt: skip
 
@@ -313,7 +329,7 @@ def parsed(text: str, given) -> argparse.Namespace:
     case = argparse.Namespace(**vars(given))
     what, _, schedulers = text.partition(":")
     case.connector, _, case.event = what.partition("-")
-    assert case.connector in CONNECTORS and case.event in EVENTS, f"there is no case {text}; there are {', '.join(CONNECTORS)}, -{', -'.join(EVENTS[1:])}"
+    assert case.event in EVENTS.get(case.connector, ()), f"there is no case {text}; there are {EVENTS}"
     first, _, second = (schedulers or "stock").partition("/")
     case.schedulers = {"prefill": first, "decode": second or first}
     # Mooncake's connector takes the third last dimension of a KV cache for its block size; on CPU that is the number of heads.
