@@ -31,14 +31,14 @@ ANSWER = 8
 GROUPS, PER_GROUP = 8, 4
 
 
-def make_model(folder: Path):
+def make_model(folder: Path, heads: int = 4, kv_heads: int = HEADS):
     """A decoder of random weights whose answers differ with every token that it has read."""
     import torch
     from safetensors.torch import save_file
 
     hidden, inner, words = 128, 256, 4096
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": inner,
-              "num_hidden_layers": LAYERS, "num_attention_heads": 4, "num_key_value_heads": HEADS, "head_dim": HEAD_DIM,
+              "num_hidden_layers": LAYERS, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": HEAD_DIM,
               "max_position_embeddings": 2048, "vocab_size": words, "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16",
               "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu"}  # fmt: skip
     folder.mkdir(exist_ok=True)
@@ -48,8 +48,8 @@ def make_model(folder: Path):
     for i in range(LAYERS):
         at = f"model.layers.{i}."
         shapes |= {at + "input_layernorm.weight": (hidden,), at + "post_attention_layernorm.weight": (hidden,),
-                   at + "self_attn.q_proj.weight": (4 * HEAD_DIM, hidden), at + "self_attn.k_proj.weight": (HEADS * HEAD_DIM, hidden),
-                   at + "self_attn.v_proj.weight": (HEADS * HEAD_DIM, hidden), at + "self_attn.o_proj.weight": (hidden, 4 * HEAD_DIM),
+                   at + "self_attn.q_proj.weight": (heads * HEAD_DIM, hidden), at + "self_attn.k_proj.weight": (kv_heads * HEAD_DIM, hidden),
+                   at + "self_attn.v_proj.weight": (kv_heads * HEAD_DIM, hidden), at + "self_attn.o_proj.weight": (hidden, heads * HEAD_DIM),
                    at + "mlp.gate_proj.weight": (inner, hidden), at + "mlp.up_proj.weight": (inner, hidden),
                    at + "mlp.down_proj.weight": (hidden, inner)}  # fmt: skip
     save_file({name: torch.ones(shape, dtype=torch.bfloat16) if len(shape) == 1 else (torch.randn(shape) * 0.3).to(torch.bfloat16)

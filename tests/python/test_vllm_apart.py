@@ -1,0 +1,42 @@
+"""vLLM's own NIXL and Mooncake connectors between two vLLM processes on CPU, quire's scheduler in both; where vLLM's Python has their libraries.
+
+They are no part of `./dev oracle setup`: `pip install nixl mooncake-transfer-engine-non-cuda` into vLLM's environment, or with --target into a
+folder that QUIRE_VLLM_PACKAGES names (docs/vllm.md).
+"""
+
+import json
+import os
+
+import pytest
+from test_vllm import PACKAGE, REPO, in_vllm, needs_vllm
+
+PATH = ":".join(filter(None, [PACKAGE, str(REPO / "tools"), os.environ.get("QUIRE_VLLM_PACKAGES")]))
+
+
+def played(tmp_path, library, *cases):
+    there = in_vllm("-c", f"import {library}", PYTHONPATH=PATH)
+    if there.returncode != 0:
+        pytest.skip(f"vLLM's Python cannot import {library}: {there.stderr.strip().splitlines()[-1]}")
+    done = in_vllm(REPO / "tests/python/vllm_apart.py", tmp_path, *cases, PYTHONPATH=PATH)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    seen = {one["case"]: one for one in map(json.loads, (line for line in done.stdout.splitlines() if line.startswith('{"case"')))}
+    assert list(seen) == list(cases)
+    for one in seen.values():
+        assert one["wrong"] == 0 and one["answers"] > 0 and one["bytes"] > 0 and one["cached_tokens"] > 0, one
+        assert one["schedulers"] == ["quire.vllm.v0_19"] * 2, one
+        assert set(one["held"].values()) == set(one["requests"].values()) == {0}, f"something is held for ever: {one}"
+    return seen
+
+
+@needs_vllm
+def test_nixl_gives_the_answers_of_one_engine(tmp_path):
+    """Also with a cache of two groups, when requests are aborted, and when the side that computes is killed."""
+    seen = played(tmp_path, "nixl._api", "nixl:own", "nixl-windows:own", "nixl-aborts:own", "nixl-kill:own")
+    assert seen["nixl:own"]["answers"] == 68 and seen["nixl-windows:own"]["groups"] == 2, seen
+    assert seen["nixl-aborts:own"]["aborted"] > 0 and seen["nixl-kill:own"]["answers"] == 68, seen
+
+
+@needs_vllm
+def test_mooncake_gives_the_answers_of_one_engine(tmp_path):
+    """Half of the questions go to both sides at once, as vLLM's proxy for Mooncake sends them."""
+    assert played(tmp_path, "mooncake.engine", "mooncake:own")["mooncake:own"]["answers"] == 68
