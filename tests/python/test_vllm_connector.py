@@ -7,7 +7,7 @@ import pytest
 from test_vllm import REPO, each_vllm, in_vllm, under, with_version
 
 
-HALVES = ["options", "hits", "costs", "moves", "failures", "lost", "windows", "early", "metrics"]
+HALVES = ["options", "refusals", "hits", "costs", "moves", "failures", "lost", "windows", "early", "metrics"]
 
 
 @each_vllm
