@@ -7,7 +7,7 @@ import pytest
 from test_vllm import REPO, each_vllm, in_vllm, under, with_version
 
 
-HALVES = ["options", "hits", "costs", "moves", "failures", "lost", "windows", "early", "metrics"]
+HALVES = ["options", "refusals", "hits", "costs", "moves", "failures", "lost", "windows", "early", "metrics"]
 
 
 @each_vllm
@@ -18,24 +18,30 @@ def test_its_halves_by_themselves(version):
     assert done.stdout.split("\n")[: len(HALVES)] == [f"{case}: ok" for case in HALVES]
 
 
-CASES = {"0.19.0": ["disk:own", "errors", "layers:own", "windows"], "0.32.0": ["disk:own", "errors", "layers:own", "lost"]}
-
-
-@pytest.mark.parametrize("version, cases", [under(version, cases) for version, cases in CASES.items()])
+@pytest.mark.parametrize(
+    "version, cases",
+    [
+        under("0.19.0", ["disk:own", "errors", "layers:own", "windows"]),
+        under("0.32.0", ["disk:own", "layers"]),
+        under("0.32.0", ["errors", "lost:own"]),
+    ],
+)
 def test_every_answer_is_the_one_without_it(tmp_path, version, cases):
     """Under vLLM's scheduler and quire's: blocks from host memory and, after a kill, from disk; loads that fail; layer by layer; a cache of two groups."""
     done = in_vllm(REPO / "tests/python/vllm_connector.py", tmp_path, *cases, version=version)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     seen = {one["case"]: one for one in map(json.loads, (line for line in done.stdout.splitlines() if line.startswith('{"case"')))}
     assert list(seen) == cases
-    for one in seen.values():
+    for case, one in seen.items():
         assert one["wrong"] == 0 and one["answers"] >= 64 and one["loaded_tokens"] > 0, one
         assert one["jobs"] == one["requests"] == one["loading"] == 0, f"something is remembered for ever: {one}"
-    assert seen["disk:own"]["read"] > 0 and seen["disk:own"]["answers"] == 128
-    assert seen["errors"]["failed_blocks"] > 0
-    two = seen.get("windows") or seen["lost"]
-    assert two["groups"] == 2
-    assert two["case"] == "windows" or two["failed_blocks"] > 0
+        kind = case.split(":")[0]
+        if kind == "disk":
+            assert one["read"] > 0 and one["answers"] == 128
+        if kind in ("errors", "lost"):
+            assert one["failed_blocks"] > 0
+        if kind in ("windows", "lost"):
+            assert one["groups"] == 2
 
 
 def test_it_is_refused_under_another_vllm(tmp_path):

@@ -111,7 +111,7 @@ def run(connection, model, options, prompts, seed, with_connector):
         seen["read"] = half.native.stats()["num_read"] if half.has_disk else 0
         seen["copy_s"], seen["compute_s"] = half.costs._copy.seconds, half.costs._compute.seconds
     connection.send(("seen", seen))
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.killpg(0, signal.SIGKILL)  # with its workers
 
 
 def play(*arguments):

@@ -14,10 +14,10 @@ import quire
 from quire.vllm._connector_costs import STALE_S, Costs
 from quire.vllm._connector_meta import WorkerMetadata
 from quire.vllm._connector_names import STORED, Names, end_of_hit, first_needed, wanted
-from quire.vllm._connector_options import options_of
+from quire.vllm._connector_options import options_of, windows_of
 from quire.vllm._connector_scheduler import SchedulerHalf
 from quire.vllm._connector_vllm import FAILS_BY_REQUEST as IS_NEWER
-from quire.vllm._connector_vllm import ConnectorStats, tell_of_disk
+from quire.vllm._connector_vllm import ConnectorStats, check_served, tell_of_disk
 
 BLOCK = 16
 
@@ -42,6 +42,49 @@ def options():
     raises("block_size: True is no whole number", lambda: options_of({**size, "block_size": True}))
     given = options_of({**size, "eviction_policy": "arc", "store_threshold": 2, "disk_path": "/x", "disk_bytes_to_use": 1, "disk_model_id": "m"})
     assert (given.policy, given.join_loads, given.early_loads, given.layer_by_layer) == ("measured", True, True, False)
+
+
+def refusals():
+    """What of this vLLM's caches cannot be served is refused by name."""
+    import torch
+    from vllm.v1 import kv_cache_interface as kinds
+
+    size = {"block_size": BLOCK, "num_kv_heads": 1, "head_size": 64, "dtype": torch.float16}
+    extra = {"cpu_bytes_to_use": 1 << 20}
+    config = SimpleNamespace(
+        parallel_config=SimpleNamespace(decode_context_parallel_size=1, prefill_context_parallel_size=1),
+        kv_transfer_config=SimpleNamespace(kv_connector_extra_config=extra),
+    )
+
+    def served(*specs, marked=(), **changes):
+        groups = [SimpleNamespace(kv_cache_spec=spec, host_resident=False, enable_kv_transfer=True, is_eagle_group=spec in marked) for spec in specs]
+        cache = SimpleNamespace(kv_cache_groups=groups, hisparse_host_num_blocks=None, hash_block_size=BLOCK)
+        for name, value in changes.items():
+            setattr(cache if hasattr(cache, name) else groups[0], name, value)
+        windows = windows_of(config, cache, extra)
+        check_served(config, cache, options_of(extra))
+        return windows
+
+    whole, window = kinds.FullAttentionSpec(**size), kinds.SlidingWindowSpec(**size, sliding_window=40)
+    assert served(whole, window) == [0, 40]
+    chunked = kinds.ChunkedLocalAttentionSpec(**size, attention_chunk_size=32)
+    raises("does not serve layers of ChunkedLocalAttentionSpec; it serves full attention and sliding windows", lambda: served(chunked))
+    larger = kinds.FullAttentionSpec(**{**size, "block_size": 2 * BLOCK})
+    raises("cache groups with blocks of several sizes ([16, 32] tokens)", lambda: served(whole, larger))
+    if not IS_NEWER:
+        return
+    later = "under vLLM 0.32.0; "
+    raises(f"does not serve HiSparse {later}leave it out", lambda: served(whole, hisparse_host_num_blocks=5))
+    raises(f"cache groups that vLLM hands to no connector {later}use vLLM's", lambda: served(whole, enable_kv_transfer=False))
+    raises(f"drafts with cache groups of their own {later}", lambda: served(whole, window, marked=[window]))
+    assert served(whole, marked=[whole]) == [0]
+    raises(f"layers of RSWASpec {later}", lambda: served(kinds.RSWASpec(**size, rswa_window=40)))
+    raises(f"layers of HiddenStateCacheSpec {later}", lambda: served(kinds.HiddenStateCacheSpec(**size)))
+    wider = kinds.SlidingWindowSpec(**size, sliding_window=40, extra_retained_tokens=2)
+    raises(f"windows that keep more than they see {later}", lambda: served(wider))
+    raises(f"blocks of 16 tokens named by 8 {later}", lambda: served(whole, hash_block_size=8))
+    for name in ("canonical_layout", "offload_prompt_only", "self_describing_kv_events", "blocks_per_chunk", "cache_policy_module_path"):
+        raises(f"there is no option {name!r}; the options are", lambda: options_of({**extra, name: 1}))
 
 
 def hits():
