@@ -1,11 +1,12 @@
-"""Run by vLLM's Python: prompts are computed by one vLLM and answered by another, on CPU, through vLLM's own NIXL or Mooncake connector.
+"""Run by vLLM's Python: prompts are computed by one vLLM and answered by another, on CPU, over vLLM's own connectors.
 
     python vllm_apart.py FOLDER [CASE...] [--seed 1] [--rounds 2] [--policy recompute]
 
 A case is a connector, behind a dash what happens, behind a colon the schedulers of both (stock, own, or stock/own): nixl, nixl:own,
 nixl-windows:own (every other layer has a window, in a cache group of its own), nixl-aborts:own (a quarter of what is asked of either side is
 aborted), nixl-kill:own (the side that computes is killed, and another takes its place), nixl-away:own (a quarter of what is computed is never
-fetched), nixl-mixed (blocks are exchanged on the way, so that answers must be wrong), mooncake:own/stock, ... With Mooncake's connector aborts and kills stop or hang vLLM 0.19.0 under its own scheduler, too.
+fetched), nixl-mixed (blocks are exchanged on the way, so answers must be wrong), mooncake:own/stock, lmcache:own (over a folder), ...
+With Mooncake's connector aborts and kills stop or hang vLLM 0.19.0 under its own scheduler, too.
 
 Two processes with an engine each, and a proxy that does as vLLM's toy_proxy_server.py: each prompt goes to the first with max_tokens 1 and
 do_remote_decode, and what it returns to the second. The caches hold less than is asked at once. Every answer must be the one that one engine
@@ -75,7 +76,7 @@ def count_bytes(case, seen: dict):
     """Those that have come by NIXL or from LMCache, or that have been sent by Mooncake."""
     seen["bytes"] = seen["failed"] = 0
     if case.connector == "lmcache":
-        return vllm_lmcache.use_lmcache(case.folder / "lmcache", seen)
+        return vllm_lmcache.use_lmcache(case.folder / case.text.replace(":", "-").replace("/", "-"), seen)
     if case.connector == "nixl":
         from vllm.distributed.kv_transfer.kv_connector.v1.nixl_connector import NixlKVConnectorStats as Stats
 
@@ -332,6 +333,7 @@ class Proxy:
 
 def parsed(text: str, given) -> argparse.Namespace:
     case = argparse.Namespace(**vars(given))
+    case.text = text
     what, _, schedulers = text.partition(":")
     case.connector, _, case.event = what.partition("-")
     assert case.event in EVENTS.get(case.connector, ()), f"there is no case {text}; there are {EVENTS}"
