@@ -1,7 +1,7 @@
-"""vLLM's own NIXL and Mooncake connectors between two vLLM processes on CPU, quire's scheduler in both; where vLLM's Python has their libraries.
+"""vLLM's own connectors for NIXL, Mooncake and LMCache between two vLLM processes on CPU, quire's scheduler in both; where their libraries are.
 
-They are no part of `./dev oracle setup`: `pip install nixl mooncake-transfer-engine-non-cuda` into vLLM's environment, or with --target into a
-folder that QUIRE_VLLM_PACKAGES names (docs/vllm.md).
+`./dev oracle setup` does not install them: they are looked for in vLLM's environment and in the folders that QUIRE_VLLM_PACKAGES names, as
+docs/vllm.md says.
 """
 
 import json
@@ -14,7 +14,7 @@ PATH = ":".join(filter(None, [PACKAGE, str(REPO / "tools"), os.environ.get("QUIR
 
 
 def played(tmp_path, library, *cases):
-    there = in_vllm("-c", f"import {library}", PYTHONPATH=PATH)
+    there = in_vllm("-c", f"import {library}", PYTHONPATH=PATH, LMCACHE_TRACK_USAGE="false")
     if there.returncode != 0:
         pytest.skip(f"vLLM's Python cannot import {library}: {there.stderr.strip().splitlines()[-1]}")
     done = in_vllm(REPO / "tests/python/vllm_apart.py", tmp_path, *cases, PYTHONPATH=PATH)
@@ -40,3 +40,8 @@ def test_nixl_gives_the_answers_of_one_engine(tmp_path):
 def test_mooncake_gives_the_answers_of_one_engine(tmp_path):
     """Half of the questions go to both sides at once, as vLLM's proxy for Mooncake sends them."""
     assert played(tmp_path, "mooncake.engine", "mooncake:own")["mooncake:own"]["answers"] == 68
+
+
+@needs_vllm
+def test_lmcache_gives_the_answers_of_one_engine(tmp_path):
+    assert played(tmp_path, "lmcache.integration.vllm.vllm_v1_adapter", "lmcache:own")["lmcache:own"]["answers"] == 68

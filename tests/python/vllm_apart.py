@@ -1,11 +1,12 @@
-"""Run by vLLM's Python: prompts are computed by one vLLM and answered by another, on CPU, through vLLM's own NIXL or Mooncake connector.
+"""Run by vLLM's Python: prompts are computed by one vLLM and answered by another, on CPU, over vLLM's own connectors.
 
     python vllm_apart.py FOLDER [CASE...] [--seed 1] [--rounds 2] [--policy recompute]
 
 A case is a connector, behind a dash what happens, behind a colon the schedulers of both (stock, own, or stock/own): nixl, nixl:own,
 nixl-windows:own (every other layer has a window, in a cache group of its own), nixl-aborts:own (a quarter of what is asked of either side is
 aborted), nixl-kill:own (the side that computes is killed, and another takes its place), nixl-away:own (a quarter of what is computed is never
-fetched), nixl-mixed (blocks are exchanged on the way, so that answers must be wrong), mooncake:own/stock, ... With Mooncake's connector aborts and kills stop or hang vLLM 0.19.0 under its own scheduler, too.
+fetched), nixl-mixed (blocks are exchanged on the way, so answers must be wrong), mooncake:own/stock, lmcache:own (over a folder), ...
+With Mooncake's connector aborts and kills stop or hang vLLM 0.19.0 under its own scheduler, too.
 
 Two processes with an engine each, and a proxy that does as vLLM's toy_proxy_server.py: each prompt goes to the first with max_tokens 1 and
 do_remote_decode, and what it returns to the second. The caches hold less than is asked at once. Every answer must be the one that one engine
@@ -26,14 +27,15 @@ import time
 from pathlib import Path
 
 import vllm_disk
+import vllm_lmcache
 from vllm_disk import BLOCK, LAYERS, make_model, make_prompts
 
 WINDOW = 80
 ANSWER = 16
 AT_ONCE = 8
-PATIENCE = 120.0  # seconds without a word from either side: something hangs
+PATIENCE = 300.0  # seconds without a word from either side: something hangs
 BLOCKS = {"prefill": 70, "decode": 44}  # of the KV caches; the second one preempts
-EVENTS = {"nixl": ("", "windows", "aborts", "kill", "away", "mixed"), "mooncake": ("", "away")}
+EVENTS = {"nixl": ("", "windows", "aborts", "kill", "away", "mixed"), "mooncake": ("", "away"), "lmcache": ("", "aborts", "kill")}
 
 os.environ |= {"VLLM_HOST_IP": "127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "UCX_NET_DEVICES": "lo", "UCX_TLS": "tcp,self",
                "MC_TCP_BIND_ADDRESS": "127.0.0.1", "NIXL_LOG_LEVEL": "ERROR", "MC_LOG_LEVEL": "ERROR", "GLOG_minloglevel": "3"}  # fmt: skip
@@ -46,6 +48,8 @@ def free_port() -> int:
 
 
 def transfer_config(case, side: str) -> dict:
+    if case.connector == "lmcache":
+        return {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}
     config = {"kv_connector": f"{case.connector.capitalize()}Connector", "kv_buffer_device": "cpu", "kv_load_failure_policy": case.policy}
     if case.connector == "mooncake":
         return config | {"kv_role": "kv_producer" if side == "prefill" else "kv_consumer",
@@ -68,10 +72,12 @@ def engine(case, side: str | None):
                max_num_seqs=4, max_num_batched_tokens=256, block_size=BLOCK, disable_log_stats=True, seed=0, **options)  # fmt: skip
 
 
-def count_bytes(connector: str, seen: dict):
-    """Those that have come by NIXL, or that have been sent by Mooncake."""
+def count_bytes(case, seen: dict):
+    """Those that have come by NIXL or from LMCache, or that have been sent by Mooncake."""
     seen["bytes"] = seen["failed"] = 0
-    if connector == "nixl":
+    if case.connector == "lmcache":
+        return vllm_lmcache.use_lmcache(case.folder / case.text.replace(":", "-").replace("/", "-"), seen)
+    if case.connector == "nixl":
         from vllm.distributed.kv_transfer.kv_connector.v1.nixl_connector import NixlKVConnectorStats as Stats
 
         record = Stats.record_transfer
@@ -126,7 +132,7 @@ def serve(connection, case, side: str | None, ports: dict):
     seen: dict = {}
     processors = os.sched_getaffinity(0)
     if side is not None:
-        count_bytes(case.connector, seen)
+        count_bytes(case, seen)
     llm = engine(case, side)
     os.sched_setaffinity(0, processors)  # NixlConnector binds the thread that makes it to the last processor: here that of both sides
     core = llm.llm_engine.engine_core.engine_core
@@ -230,7 +236,7 @@ class Proxy:
         return self.prefill.asked | self.decode.asked
 
     def question(self, number: int, turn: int):
-        name, params = f"{number}:{turn}", {"do_remote_prefill": False, "do_remote_decode": True}
+        name, params = f"{number}:{turn}", {"do_remote_prefill": False, "do_remote_decode": True} if self.case.connector != "lmcache" else None
         if self.case.connector == "mooncake":
             params["transfer_id"] = f"t{name}"
         self.ask(self.prefill, name, 1, params)
@@ -266,7 +272,7 @@ class Proxy:
             return
         if self.case.event == "mixed":
             params["remote_block_ids"] = [ids[1:] + ids[:1] for ids in params["remote_block_ids"]]
-        if self.case.connector == "nixl":
+        if self.case.connector != "mooncake":
             self.ask(self.decode, name, ANSWER, params)
         elif name not in self.decode.asked and int(name.split(":")[1]) % 2 == 0:
             self.ask(self.decode, name, ANSWER, self.mooncake_params(name))
@@ -327,6 +333,7 @@ class Proxy:
 
 def parsed(text: str, given) -> argparse.Namespace:
     case = argparse.Namespace(**vars(given))
+    case.text = text
     what, _, schedulers = text.partition(":")
     case.connector, _, case.event = what.partition("-")
     assert case.event in EVENTS.get(case.connector, ()), f"there is no case {text}; there are {EVENTS}"
