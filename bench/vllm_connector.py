@@ -142,8 +142,8 @@ def main() -> int:
         if name not in SIDES:
             parser.error(f"--sides: there is no {name}; there are {', '.join(SIDES)}")
     folder = tempfile.mkdtemp(prefix="quire-connector-", dir=options.work)
+    sides = {name: Side(options, name, os.path.join(folder, name)) for name in chosen}
     try:
-        sides = {name: Side(options, name, os.path.join(folder, name)) for name in chosen}
         seconds = measure(options, sides)
         for name in chosen:
             print(f"{name}: {statistics.median(seconds[name]):.2f} s a round")
@@ -155,6 +155,9 @@ def main() -> int:
                       f"failed {stats['num_failed']}")  # fmt: skip
         return 0
     finally:
+        for side in sides.values():
+            side.process.kill()
+            side.process.join()
         shutil.rmtree(folder, ignore_errors=True)
 
 
