@@ -326,7 +326,7 @@ class Proxy:
         wrong = sum(tokens != right[number] for number, tokens in self.answers)
         return {
             "schedulers": [self.prefill.scheduler, self.decode.scheduler], "answers": len(self.answers), "wrong": wrong, **self.seen,
-            "groups": told["decode"]["groups"], "bytes": sum(one["bytes"] for one in told.values()), "failed": told["decode"]["failed"], "preempted": told["decode"]["preempted"],
+            "bytes": sum(one["bytes"] for one in told.values()), **{name: told["decode"][name] for name in ("groups", "failed", "preempted")},
             "held": {side: one["held"] for side, one in told.items()}, "requests": {side: one["requests"] for side, one in told.items()},
         }  # fmt: skip
 

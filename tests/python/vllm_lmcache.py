@@ -9,7 +9,8 @@ def use_lmcache(folder, seen: dict):
     """Before the engine is made. Counts the bytes that have come into the KV cache."""
     folder.mkdir(exist_ok=True)
     os.environ |= {"LMCACHE_TRACK_USAGE": "false", "LMCACHE_CHUNK_SIZE": str(CHUNK), "LMCACHE_LOCAL_CPU": "True", "LMCACHE_MAX_LOCAL_CPU_SIZE": "0.1",
-                   "LMCACHE_REMOTE_URL": f"fs://localhost:0{folder}", "LMCACHE_REMOTE_SERDE": "naive", "LMCACHE_LOG_LEVEL": "ERROR", "LMCACHE_DISABLE_BANNER": "1"}  # fmt: skip
+                   "LMCACHE_REMOTE_URL": f"fs://localhost:0{folder}", "LMCACHE_REMOTE_SERDE": "naive",
+                   "LMCACHE_LOG_LEVEL": "ERROR", "LMCACHE_DISABLE_BANNER": "1"}  # fmt: skip
     import lmcache.v1.gpu_connector as connectors
     import torch
     from lmcache.v1.gpu_connector.gpu_connectors import GPUConnectorInterface
