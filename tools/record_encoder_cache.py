@@ -4,7 +4,8 @@
 Usage: record_encoder_cache.py [FILE], by default tests/golden/encoder_cache.txt. Needs vllm 0.19.0 (recorded with CPython 3.11: `cached` and
 `all` walk a set of integers). One call per line: the call, then "=" and what it returned, then "|" and the state after it: free slots, freeable
 slots, freeable identifiers from the oldest on. Calls name request and input; `request` gives the inputs as identifier:offset:mask.
-`set` lines have numbers in the order in which they were added to a set, and in the order in which CPython walks it.
+`set` lines have numbers in the order in which they were added to a set, and in the order in which CPython walks it; `live` lines have those
+that were added and, behind a minus, discarded.
 """
 import pathlib
 import random
@@ -120,6 +121,21 @@ def set_orders(count):
         yield f"set {','.join(map(str, numbers))} = {','.join(map(str, walked))}"
 
 
+def set_lives(count):
+    draw = random.Random(6)
+    for _ in range(count):
+        most = draw.choice([6, 12, 40, 200, 5000])
+        share, walked, calls = draw.choice([0.2, 0.4, 0.5]), set(), []
+        for _ in range(draw.randrange(5, 90)):
+            if draw.random() < share and walked:
+                calls.append(f"-{draw.choice(sorted(walked))}")
+                walked.discard(int(calls[-1][1:]))
+            else:
+                calls.append(str(draw.randrange(most)))
+                walked.add(int(calls[-1]))
+        yield f"live {','.join(calls)} = {','.join(map(str, walked))}"
+
+
 def main():
     path = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/encoder_cache.txt")
     lines = Recorder(1, EncoderCacheManager, "shared", 60, 6).run(500)
@@ -127,6 +143,7 @@ def main():
     lines += Recorder(3, EncoderCacheManager, "shared", 25, 4).run(500)
     lines += Recorder(4, EncoderDecoderCacheManager, "encoder_decoder", 40, 3).run(150)
     lines += set_orders(200)
+    lines += set_lives(120)
     path.write_text("\n".join(lines) + "\n", encoding="ascii")
     print(f"{path}: {len(lines)} calls, {path.stat().st_size} bytes")
 

@@ -31,6 +31,7 @@ class CoreEvents {
         has_connector_(chance(in, 3)),
         has_grammar_(chance(in, 3)),
         has_items_(chance(in, 2)) {
+    if (config_.limits.max_fork_family % 4 == 1) draw_newer_rules(in, config_);
     CoreSeams seams;
     seams.connector = has_connector_ ? &connector_ : nullptr;
     seams.grammar = has_grammar_ ? &grammar_ : nullptr;

@@ -144,4 +144,22 @@ CoreConfig random_config(Source& in) {
   return config;
 }
 
+// What decides otherwise since vLLM 0.32.0, and the options that only it has; cache groups that it does not know are refused still.
+template <class Source>
+void draw_newer_rules(Source& in, CoreConfig& config) {
+  config.decisions = DecisionProfile::vllm_0_32;
+  config.cures = {};
+  config.pressure = {};
+  config.swap = {};
+  if (config.scheduler.policy == SchedulingPolicy::continuum) config.scheduler.policy = SchedulingPolicy::priority;
+  if (chance(in, 2)) config.prefix_cache.retention_interval = std::int64_t{config.block_size} * in.below(4);
+  if (chance(in, 2)) config.scheduler.max_in_flight_tokens = config.scheduler.max_num_batched_tokens * config.limits.max_outstanding_plans;
+  NewerOptions& newer = config.newer;
+  if (chance(in, 3)) newer.max_num_active_seqs = 1 + in.below(config.scheduler.max_num_seqs);
+  if (chance(in, 3)) newer.num_watermark_blocks = in.below(std::min(config.kv.num_blocks, 5U));
+  if (chance(in, 2)) newer.shared_prefill_tokens = 1 + in.below(30);
+  newer.defer_block_free = chance(in, 3);
+  newer.drop_undelivered = chance(in, 4);
+}
+
 }  // namespace quire::test

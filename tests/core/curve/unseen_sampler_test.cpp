@@ -2,6 +2,7 @@
 // plans when they are played again with one that listens. And what it takes it takes when it is made.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "core/schedule/harness.h"
 #include "quire/lab/curve.h"
 #include "support/count_allocations.h"
+#include "support/decision_record.h"
 #include "support/rounds.h"
 
 namespace quire {
@@ -20,7 +22,24 @@ bool has_curve(const CoreConfig& config) {
   return config.prefix_cache.enable_prefix_caching && !config.prefix_cache.lifo_free_blocks;
 }
 
+// All that a curve says, in sixteenths.
+std::uint64_t digest_of_curve(const CacheCurve& curve) {
+  std::uint64_t digest = test::mix(curve.num_tracked, curve.sizes.size());
+  const auto add = [&digest](double value) { digest = test::mix(digest, static_cast<std::uint64_t>(std::llround(value * 16.0))); };
+  const auto add_counts = [&add](const CurveCounts& counts) {
+    for (const double count : {counts.num_requests, counts.query_tokens, counts.found_tokens, counts.external_tokens}) add(count);
+    for (const double tokens : counts.hit_tokens) add(tokens);
+  };
+  for (const std::uint64_t size : curve.sizes) add(static_cast<double>(size));
+  for (const double value : {1.0 / curve.sampling_rate, curve.pool_blocks_per_block, curve.seconds}) add(value);
+  add_counts(curve.all);
+  for (const CurveCounts& counts : curve.tenants) add_counts(counts);
+  return digest;
+}
+
+// And tell of each what they told when the record was made.
 TEST(UnseenSampler, RandomRunsMakeTheSamePlansWithIt) {
+  test::DecisionRecord record("tests/golden/decisions_curves.txt");
   double num_requests = 0.0, found_tokens = 0.0;
   std::uint64_t num_steps = 0;
   for (std::uint64_t seed = 0; seed < rounds_of(300); ++seed) {
@@ -43,6 +62,7 @@ TEST(UnseenSampler, RandomRunsMakeTheSamePlansWithIt) {
     const CacheCurve curve = sampler.curve();
     EXPECT_LE(curve.all.found_tokens + curve.all.external_tokens, curve.all.query_tokens) << "seed " << seed;
     EXPECT_LE(curve.num_tracked, options.max_tracked);
+    record.expect(digest_of_curve(curve));
     num_requests += curve.all.num_requests;
     found_tokens += curve.all.found_tokens;
     num_steps += run.num_steps;

@@ -54,21 +54,37 @@ class OddEncoderCache final : public EncoderConnector {
   void allocated(const RequestView& /*request*/, std::uint32_t /*index*/) override {}
 };
 
+// What came later has runs of its own, so that what was recorded before stays as it is.
+enum class RunOf : std::uint8_t {
+  first_rules,
+  early_loads,  // the first rules, with CureOptions::early_loads
+  cures,        // quire's own options: all cures, pressure
+  newer_rules   // vLLM 0.32.0
+};
+
 // Calls at random, written down as they are made.
 class RecordedRun {
  public:
-  explicit RecordedRun(std::uint64_t seed, bool early_loads = false)
-      : in_(seed, 1000), answers_(seed ^ 0xABCDU, 0), connector_(answers_), grammar_(answers_) {
+  explicit RecordedRun(std::uint64_t seed, RunOf kind = RunOf::first_rules)
+      : in_(seed, 1000),
+        answers_(seed ^ 0xABCDU, 0),
+        connector_(answers_),
+        grammar_(answers_),
+        is_wide_(kind == RunOf::cures || kind == RunOf::newer_rules),
+        told_(is_wide_) {
     do {
       config = random_config(in_);
       draw_more_options();
       draw_more_groups();
+      if (is_wide_) widen();
+      if (kind == RunOf::cures) draw_cures();
+      if (kind == RunOf::newer_rules) draw_newer_rules(in_, config);
     } while (!config.validate());
-    config.cures.early_loads = early_loads;
+    if (kind == RunOf::early_loads) config.cures.early_loads = true;
     CoreSeams seams;
     if (!config.mamba_align && chance(in_, 2)) seams.connector = &connector_;
     if (chance(in_, 2)) seams.grammar = &grammar_;
-    if (chance(in_, 2)) seams.encoder_connector = &encoders_;
+    if (chance(in_, 2) && kind != RunOf::newer_rules) seams.encoder_connector = &encoders_;
     if (chance(in_, 2)) seams.tools = &tools_;
     if (chance(in_, 2)) seams.hash = &names_;
     has_connector_ = seams.connector != nullptr;
@@ -152,11 +168,52 @@ class RecordedRun {
     }
   }
 
+  // More of what the first runs meet seldom: windows, inputs of encoders and room for them.
+  void widen() {
+    if (chance(in_, 3) && config.kv.groups.size() == 1) {
+      SlidingWindowSpec window;
+      window.sliding_window = 1 + in_.below(3 * config.block_size);
+      config.kv.groups.push_back(group_of(window, config.block_size));
+    }
+    config.kv.num_blocks += in_.below(30);
+    config.encoder.max_encoder_tokens = 2 + in_.below(8);
+    config.encoder.encoder_cache_size = 2 + in_.below(10);
+  }
+
+  void draw_cures() {
+    CureOptions& cures = config.cures;
+    for (bool* cure : {&cures.hits_before_loads, &cures.early_loads, &cures.unsure_drafts, &cures.cut_sessions, &cures.unloaded_begin_anew})
+      *cure = chance(in_, 2);
+    PressureOptions& pressure = config.pressure;
+    if (chance(in_, 4)) pressure.admission_watermark = 0.1 * in_.below(4);
+    if (!chance(in_, 4)) return;
+    pressure.pressure_low = 0.1 * (2 + in_.below(4));
+    pressure.pressure_high = pressure.pressure_low + 0.1 * in_.below(5);
+    pressure.pressure_preempts = chance(in_, 2);
+  }
+
+  // Some share a name, most of these a size.
+  void draw_items(std::vector<MultimodalFeature>& items, std::uint32_t num_tokens) {
+    std::uint32_t at = in_.below(3);
+    for (std::uint32_t left = in_.below(4); left > 0; --left) {
+      const std::uint32_t kind = in_.below(4);
+      std::vector<std::uint8_t> mask(1 + kind + (chance(in_, 10) ? 1 : 0), 1);
+      if (chance(in_, 3)) mask.insert(mask.begin(), in_.below(3), 0);
+      const auto length = static_cast<std::uint32_t>(mask.size());
+      if (at + length > num_tokens) return;
+      const std::string name(1, static_cast<char>('a' + kind));
+      items.push_back({name, mask.front() == 1 ? PlaceholderRange(at, length) : PlaceholderRange(at, mask)});
+      at += length + in_.below(3);
+    }
+  }
+
   void tell_state() {
     core_->snapshot(snapshot_);
     told_(snapshot_, core_->counters(), core_->next_deadline(), core_->has_work(), core_->has_finished_requests(),
           core_->all_blocks_free());
     core_->visit([this](QueueKind kind, const RequestView& view) { told_(kind, view); });
+    if (!is_wide_) return;
+    for (const CoreSnapshot::Request& r : snapshot_.requests) told_(r.num_tokens_in_flight, r.num_stale_tokens, r.drops_stale, r.deferred);
   }
 
   void one_call() {
@@ -183,13 +240,15 @@ class RecordedRun {
 
   void add() {
     std::vector<TokenId> prompt(1 + in_.below(config.scheduler.max_model_len));
-    for (TokenId& token : prompt) token = static_cast<TokenId>(in_.below(2));
+    const bool is_plain = is_wide_ && !chance(in_, 3);  // as many others begin
+    for (TokenId& token : prompt) token = is_plain ? 0 : static_cast<TokenId>(in_.below(2));
     const TokenId stops[] = {1};
     std::vector<MultimodalFeature> items;
     if (prompt.size() > 4 && (config.encoder.is_encoder_decoder || chance(in_, 5))) {
       const std::uint8_t mask[] = {1, 0, 1};
       items.push_back({"a", chance(in_, 2) ? PlaceholderRange(1, 3) : PlaceholderRange(1, mask)});
     }
+    if (is_wide_ && items.empty() && chance(in_, 2)) draw_items(items, static_cast<std::uint32_t>(prompt.size()));
     const std::string adapter = fmt::format("adapter{}", in_.below(3));
     const RequestTags tags{.job = fmt::format("job{}", in_.below(4)),
                            .is_last_step = chance(in_, 4),
@@ -215,6 +274,7 @@ class RecordedRun {
     request.lora_id = adapter.back() - '0';
     if (request.lora_id != 0) request.lora_name = adapter;
     request.tags = chance(in_, 2) ? &tags : nullptr;
+    if (is_wide_) request.loads_nothing = chance(in_, 10);
     told_(core_->add(request, {.now = now_}).has_value());
   }
 
@@ -232,7 +292,7 @@ class RecordedRun {
   void apply() {
     if (outstanding_.empty()) return;
     std::vector<SampledToken> sampled;
-    std::vector<RequestId> sent, received, pooled;
+    std::vector<RequestId> sent, received, failed, pooled;
     for (const Scheduled& s : outstanding_.front().scheduled) {
       if (!s.samples) continue;
       if (pooling_.contains(s.id.value))
@@ -247,6 +307,7 @@ class RecordedRun {
       if (view->status == RequestStatus::waiting_for_remote_kv && !received_.contains(id)) {
         received.push_back(view->id);
         received_.insert(id);
+        if (is_wide_ && chance(in_, 6)) failed.push_back(view->id);
       }
     }
     std::vector<BlockId> invalid;
@@ -257,7 +318,8 @@ class RecordedRun {
                             .has_connector_output = has_connector_,
                             .finished_sending = sent,
                             .finished_receiving = received,
-                            .invalid_blocks = invalid};
+                            .invalid_blocks = invalid,
+                            .failed_receiving = failed};
     // Refused where a pin, not a transfer, keeps the blocks of one that was told of: then nothing has happened.
     const auto applied = core_->apply(result, {.now = now_});
     told_(applied.has_value());
@@ -286,7 +348,13 @@ class RecordedRun {
   void continue_session() {
     const RequestId id = some_id();
     const std::vector<TokenId> tokens(1 + in_.below(4), 1);
-    const SessionInput input{.tokens = tokens, .arrival_time = now_, .min_tokens = in_.below(2)};
+    SessionInput input{.tokens = tokens, .arrival_time = now_, .min_tokens = in_.below(2)};
+    std::vector<MultimodalFeature> items;
+    if (is_wide_) {
+      draw_items(items, static_cast<std::uint32_t>(tokens.size()));
+      input.max_tokens = 1 + in_.below(6);
+      input.multimodal = items;
+    }
     const SessionInput* given = chance(in_, 4) ? nullptr : &input;
     told_(core_->continue_session(id, given, {.now = now_}).has_value());
   }
@@ -296,6 +364,11 @@ class RecordedRun {
     ForkRequest child{.id = RequestId{next_id_++}, .arrival_time = now_, .resumable = chance(in_, 8)};
     if (chance(in_, 2)) child.max_tokens = 1 + in_.below(8);
     if (chance(in_, 2)) child.next_token = 0;
+    if (is_wide_ && chance(in_, 3)) {
+      const auto view = core_->view(parent);
+      child.num_tokens = view ? view->num_prompt_tokens + in_.below(4) : 0;
+      child.waits_for_input = child.resumable;
+    }
     told_(core_->fork(parent, child, {.now = now_}).has_value());
   }
 
@@ -330,6 +403,7 @@ class RecordedRun {
   OddTools tools_;
   SumNames names_;
   bool has_connector_ = false;
+  bool is_wide_;
   std::unique_ptr<SeamRecorder> recorder_;
   std::unique_ptr<Core> core_;
   CoreCallWriter calls_;

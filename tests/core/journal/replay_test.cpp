@@ -38,8 +38,8 @@ std::string replay(const CoreConfig& config, std::span<const std::uint8_t> calls
 TEST(Replay, MakesTheSamePlansFromBytesAlone) {
   std::uint64_t num_steps = 0;
   std::set<SeamCall> met;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
-    RecordedRun run(seed);
+  for (std::uint64_t seed = 0; seed < 340; ++seed) {
+    RecordedRun run(seed, seed < 300 ? RunOf::first_rules : seed < 320 ? RunOf::cures : RunOf::newer_rules);
     const SeamRecord answers = run.answers();
     for (const SeamAnswer& answer : answers.answers) met.insert(answer.call);
     const auto decoded = decode_seam_record(encode(answers));
@@ -83,7 +83,7 @@ TEST(Replay, ForgetsTheSameBlocks) {
 TEST(Replay, PlaysEarlyLoadsBack) {
   std::uint32_t num_other = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
-    RecordedRun run(seed, true);
+    RecordedRun run(seed, RunOf::early_loads);
     num_other += RecordedRun(seed).plans != run.plans ? 1 : 0;
     const CoreConfig config = decode_core_config(encode(run.config)).value();
     ASSERT_TRUE(config.cures.early_loads);

@@ -17,6 +17,8 @@ namespace quire::test {
 // FNV-1a over all fields, in their order, with the sizes of lists. What a plan hands through (`sampling`) is left out.
 class Told final : public EventSink {
  public:
+  // Everything, also what the first record leaves out since it is older.
+  explicit Told(bool everything = false) : everything_(everything) {}
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
 
   template <class... Values>
@@ -27,8 +29,9 @@ class Told final : public EventSink {
   // What has been told since the record was made is left out, so that the record still holds the decisions of that day.
   void on_event(const Event& e) override {
     const bool is_new_cause = e.cause == EventCause::ended_by_host || e.cause == EventCause::failed_transfer;
-    if (e.what > EventKind::swap_lost || (e.what == EventKind::preempted && is_new_cause)) return;
-    const std::uint32_t total = e.what == EventKind::block_cached ? 0 : e.total;
+    if (everything_) number(std::bit_cast<std::uint64_t>(e.time_s));
+    if (!everything_ && (e.what > EventKind::swap_lost || (e.what == EventKind::preempted && is_new_cause))) return;
+    const std::uint32_t total = e.what == EventKind::block_cached && !everything_ ? 0 : e.total;
     (*this)(e.what, e.cause, e.load_async, e.step, e.owner, e.beneficiary, e.amount, total, e.external, e.block, e.name, e.parent);
   }
 
@@ -81,6 +84,7 @@ class Told final : public EventSink {
   void fields(const RequestUpdate& u) {
     (*this)(u.id, u.client_index, u.result_index, u.tokens, u.finished, u.status, u.reason, u.stop_token, u.session_waits,
             u.num_cached_tokens, u.num_external_computed_tokens, u.events);
+    if (everything_) number(u.num_named_tokens);
   }
   void fields(const FirstAdmission& a) { (*this)(a.id, a.num_cached_tokens); }
   void fields(const FinishedSet& s) { (*this)(s.client_index, s.ids); }
@@ -89,11 +93,13 @@ class Told final : public EventSink {
   }
   void fields(const SpecDecodingStats& s) {
     (*this)(s.num_spec_tokens, s.num_drafts, s.num_draft_tokens, s.num_accepted_tokens, s.num_accepted_per_position);
+    if (everything_) add(s.num_drafted_per_position);
   }
   void fields(const KvEvictionEvent& e) { (*this)(e.lifetime, e.idle, e.reuse_gaps); }
   void fields(const SchedulerStats& s) {
     (*this)(s.num_running, s.num_waiting, s.kv_cache_usage, s.encoder_cache_usage, s.prefix_cache, s.connector_prefix_cache,
             s.spec_decoding, s.evictions);
+    if (everything_) number(s.num_deferred);
   }
   void fields(const MultimodalKey& k) { (*this)(k.identifier, k.offset); }
   void fields(const BlockStored& b) {
@@ -112,6 +118,10 @@ class Told final : public EventSink {
             c.num_free_blocks, c.num_cached_blocks, c.num_steps, c.num_preemptions, c.num_evicted_blocks, c.num_scheduled_tokens,
             c.num_forks, c.num_copied_blocks, c.prefix_query_tokens, c.prefix_hit_tokens, c.preempted_prefix_query_tokens,
             c.preempted_prefix_hit_tokens);
+    if (everything_)
+      (*this)(c.external_query_tokens, c.external_hit_tokens, c.is_admission_stopped, c.num_admission_stops, c.num_pressure_preemptions,
+              c.num_used_swap_places, c.num_swapped_out, c.num_swapped_out_blocks, c.num_swapped_in, c.num_swapped_in_blocks,
+              c.num_swapped_in_tokens, c.num_swaps_lost, c.num_swaps_no_place, c.num_swaps_no_gain);
   }
   void fields(const RequestView& v) {
     (*this)(v.id, v.name, v.status, v.client_index, v.num_prompt_tokens, v.priority, v.arrival_time, v.max_tokens, v.num_encoder_inputs,
@@ -131,6 +141,7 @@ class Told final : public EventSink {
             s.finished_receiving, s.failed_receiving, s.pinned);
   }
 
+  bool everything_;
   std::uint64_t digest_ = 0xcbf29ce484222325U;
 };
 

@@ -231,6 +231,18 @@ std::string joined(const std::vector<std::uint32_t>& numbers) {
   return text;
 }
 
+// A set that lives on: numbers that were added and, behind a minus, discarded.
+std::vector<std::uint32_t> walked_after(const std::string& calls) {
+  SmallIntSet set;
+  std::istringstream in(calls);
+  for (std::string call; std::getline(in, call, ',');)
+    call.front() == '-' ? set.discard(static_cast<std::uint32_t>(std::stoul(call.substr(1))))
+                        : set.add(static_cast<std::uint32_t>(std::stoul(call)));
+  std::vector<std::uint32_t> walked;
+  set.list(walked);
+  return walked;
+}
+
 // A recorded run of vLLM's managers: tools/record_encoder_cache.py.
 class Replay {
  public:
@@ -249,6 +261,7 @@ class Replay {
       SmallIntSetOrder().apply(numbers);
       return joined(numbers);
     }
+    if (verb == "live") return joined(walked_after(first));
     if (verb == "request") {
       add_request(text);
       return "";

@@ -136,6 +136,27 @@ TEST(DecisionProfile, WhatTheNewerRulesAreNotWrittenForIsRefused) {
   EXPECT_EQ(refused([](CoreConfig& c) { c.block_size = 2; }), "kv.groups") << "blocks of four tokens, named by two";
   EXPECT_EQ(refused([](CoreConfig& c) { c.scheduler.policy = SchedulingPolicy::continuum; }), "policy");
   EXPECT_EQ(refused([](CoreConfig& c) { c.cures.early_loads = true; }), "cures");
+  EXPECT_EQ(refused([](CoreConfig& c) { c.mamba_align = true; }), "mamba_align");
+  EXPECT_EQ(refused([](CoreConfig& c) { c.parallel.dcp_world_size = 2; }), "parallel.dcp_world_size");
+  EXPECT_EQ(refused([](CoreConfig& c) { c.parallel.pcp_world_size = 2; }), "parallel.dcp_world_size");
+  EXPECT_EQ(refused([](CoreConfig& c) { c.pressure.admission_watermark = 0.1; }), "pressure");
+  EXPECT_EQ(refused([](CoreConfig& c) { c.pressure.pressure_high = c.pressure.pressure_low = 0.9; }), "pressure");
+  EXPECT_EQ(refused([](CoreConfig& c) { c.swap = {.num_swap_places = 4, .swap_choice = SwapChoice::always}; }), "swap.swap_choice");
+  const auto refused_kind = [&]<class Spec>(Spec spec) {
+    spec.block_size = test::kBlockSize;
+    return refused([&](CoreConfig& c) {
+      c.kv.groups[0].spec = spec;
+      c.prefix_cache.enable_prefix_caching = false;
+    });
+  };
+  EXPECT_EQ(refused_kind(MlaAttentionSpec{}), "");
+  SlidingWindowSpec window;
+  ChunkedLocalSpec chunks;
+  window.sliding_window = chunks.attention_chunk_size = 8;
+  EXPECT_EQ(refused_kind(window), "");
+  EXPECT_EQ(refused_kind(chunks), "");
+  EXPECT_EQ(refused_kind(CrossAttentionSpec{}), "");
+  EXPECT_EQ(refused_kind(MambaSpec{}), "kv.groups");
 }
 
 // Encoders. An item takes as many embeddings as tokens.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "core/journal/told.h"
 #include "core/schedule/fake_worker.h"
 #include "quire/core.h"
 
@@ -126,6 +127,7 @@ class Harness {
   const StepPlan& plan() {
     const StepPlan& plan = core->schedule({.now = now});
     check_plan(plan);
+    told(plan);
     if (move) move(plan);
     const StepResult result = worker.run(plan);
     results.emplace_back(result.step, std::vector<SampledToken>(result.sampled.begin(), result.sampled.end()));
@@ -139,6 +141,7 @@ class Harness {
     const auto applied = core->apply({.step = step, .sampled = sampled, .completions = over}, {.now = now});
     EXPECT_TRUE(applied.has_value()) << applied.error().to_string();
     const StepOutcome& outcome = **applied;
+    told(outcome, core->counters());
     for (const RequestUpdate& update : outcome.updates) {
       Expectation& e = *alive.at(update.id);
       e.outputs.insert(e.outputs.end(), update.tokens.begin(), update.tokens.end());
@@ -181,6 +184,7 @@ class Harness {
   std::function<void(const StepPlan&)> move;
   std::map<StepId, std::vector<TransferCompletion>> completions;
   bool check_outputs = true;
+  Told told{true};   // plans and outcomes, for a record of decisions
   double now = 0.0;  // s
 
  private:

@@ -7,6 +7,7 @@
 #include "core/schedule/checkpoint/checksum.h"
 #include "core/schedule/checkpoint/twin_run.h"
 #include "core/schedule/core_driver.h"
+#include "support/decision_record.h"
 #include "support/rounds.h"
 
 namespace quire::test {
@@ -20,11 +21,35 @@ void seal(std::vector<std::uint8_t>& bytes) {
   for (unsigned i = 0; i < kSumBytes; ++i) bytes[end + i] = static_cast<std::uint8_t>(sum >> (8 * i));
 }
 
+constexpr std::uint64_t kNumRecorded = 200;
+
+void expect_recorded(const TwinRun& run) {
+  static DecisionRecord record("tests/golden/decisions_twins.txt");
+  run.has_all_hashes ? record.expect(run.digest()) : record.pass_over();
+}
+
+TEST(Checkpoint, ATwinDecidesAlikeUnderTheNewerRules) {
+  TwinsMet met;
+  for (std::uint64_t seed = 5000; seed < 5000 + rounds_of(200); ++seed) {
+    TwinRun run(seed, 600, true);
+    run.run(met);
+    expect_recorded(run);
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+  }
+  EXPECT_GT(met.checkpoints, rounds_of(5'000));
+  EXPECT_GT(met.in_flight, rounds_of(2'000)) << "too little was met where a checkpoint was made";
+  EXPECT_GT(met.encoder_outputs, rounds_of(100));
+  EXPECT_GT(met.transfers, rounds_of(100));
+  EXPECT_GT(met.sessions, rounds_of(300));
+  EXPECT_GT(met.counters.num_preemptions, rounds_of(200));
+}
+
 TEST(Checkpoint, ATwinDecidesAlike) {
   TwinsMet met;
   for (std::uint64_t seed = 0; seed < rounds_of(2000); ++seed) {
     TwinRun run(seed, 600);
     run.run(met);
+    if (seed < kNumRecorded) expect_recorded(run);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
   EXPECT_GT(met.checkpoints, rounds_of(50'000));

@@ -5,7 +5,7 @@
 
 namespace quire::test {
 
-inline CoreConfig draw_config(SeedSource& in) {
+inline CoreConfig draw_config(SeedSource& in, bool newer_rules = false) {
   CoreConfig config = random_config(in);
   if (chance(in, 3)) config.scheduler.policy = SchedulingPolicy::continuum;
   config.continuum = {.pin_s = 0.5 * in.below(12),
@@ -58,6 +58,7 @@ inline CoreConfig draw_config(SeedSource& in) {
     default:
       break;
   }
+  if (newer_rules) draw_newer_rules(in, config);
   return config;
 }
 

@@ -29,9 +29,12 @@ struct TwinsMet {
 
 class TwinRun {
  public:
-  TwinRun(std::uint64_t seed, std::uint64_t num_calls) : in_(seed, num_calls) {
-    do config = draw_config(in_);
-    while (!config.validate() || !Core::create(config));  // a build may lack a hash
+  TwinRun(std::uint64_t seed, std::uint64_t num_calls, bool newer_rules = false) : in_(seed, num_calls) {
+    for (bool is_valid = false; !is_valid;) {
+      config = draw_config(in_, newer_rules);
+      is_valid = config.validate().has_value();
+      if (is_valid && !Core::create(config)) has_all_hashes = is_valid = false;
+    }
     first_.seams.numbers.random = Random(seed ^ 0xABCDU);
     first_.seams.numbers.block_size = config.block_size;
     first_.seams.numbers.moves = chance(in_, 2);
@@ -51,6 +54,8 @@ class TwinRun {
   }
 
   CoreConfig config;
+  bool has_all_hashes = true;  // else the run is another one in this build
+  [[nodiscard]] std::uint64_t digest() const { return first_.told.digest(); }
   [[nodiscard]] const Core& core() const { return *first_.core; }
   // Bound to nothing that lasts: for looking at.
   [[nodiscard]] Result<std::unique_ptr<Core>> restored(std::span<const std::uint8_t> bytes) {
@@ -61,7 +66,7 @@ class TwinRun {
  private:
   struct Side {
     TwinSeams seams;
-    Told told;
+    Told told{true};
     std::unique_ptr<Core> core;
   };
   struct Scheduled {
@@ -84,7 +89,7 @@ class TwinRun {
     CoreSeams seams{.events = &side.told};
     if (has_connector_) seams.connector = &side.seams;
     if (has_grammar_) seams.grammar = &side.seams;
-    seams.encoder_connector = &side.seams;
+    if (config.decisions == DecisionProfile::vllm_0_19) seams.encoder_connector = &side.seams;
     seams.tools = &side.seams;
     return seams;
   }
@@ -102,6 +107,8 @@ class TwinRun {
     side.core->snapshot(snapshot);
     side.told(snapshot, side.core->counters(), side.core->next_deadline(), side.core->has_work(), side.core->has_finished_requests(),
               side.core->all_blocks_free(), snapshot.swapped);
+    for (const CoreSnapshot::Request& r : snapshot.requests)
+      side.told(r.num_tokens_in_flight, r.num_stale_tokens, r.drops_stale, r.deferred);
     side.core->visit([&side](QueueKind kind, const RequestView& view) { side.told(kind, view); });
   }
 

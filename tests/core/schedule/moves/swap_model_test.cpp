@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/schedule/moves/swap_mover.h"
+#include "support/decision_record.h"
 #include "support/rounds.h"
 
 namespace quire {
@@ -64,6 +65,11 @@ void drain(Harness& h, SwapMover& mover) {
   h.run_to_end();
 }
 
+test::DecisionRecord& swap_record() {
+  static test::DecisionRecord record("tests/golden/decisions_swap.txt");
+  return record;
+}
+
 void run_swapping(std::uint64_t seed, double failed, SwapsMet& met) {
   Random random(seed);
   CoreConfig config = random_swap_config(random);
@@ -93,6 +99,7 @@ void run_swapping(std::uint64_t seed, double failed, SwapsMet& met) {
   }
   while (!h.results.empty()) h.apply_oldest();
   drain(h, mover);
+  swap_record().expect(h.told.digest());
   const CoreCounters counters = h.core->counters();
   met.out += counters.num_swapped_out;
   met.in += counters.num_swapped_in;
