@@ -132,12 +132,14 @@ ExternalMatch CompositeConnector::match_stacked(const RequestView& request, std:
       has_grown = true;
     }
   }
+  QUIRE_CHECK(parts.size() <= members_.size(), "each member gives once");
   if (!parts.empty()) parts_[request.id.value] = std::move(parts);
   return all;
 }
 
 void CompositeConnector::allocated_stacked(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) {
   const auto found = parts_.find(request.id.value);
+  QUIRE_CHECK(num_external_tokens == 0 || found != parts_.end(), "what is loaded was found by some");
   for (std::size_t i = 0; i < members_.size(); ++i) {
     std::uint32_t num_tokens = 0, num_left = num_external_tokens;
     for (const Part& part : found == parts_.end() ? std::span<const Part>() : std::span<const Part>(found->second)) {
@@ -153,6 +155,7 @@ void CompositeConnector::allocated(const RequestView& request, GroupBlocks block
   no_blocks_.resize(blocks.size());
   if (choice_ == CompositeChoice::stacked) return allocated_stacked(request, blocks, num_external_tokens);
   const auto found = chosen_.find(request.id.value);
+  QUIRE_CHECK(num_external_tokens == 0 || found != chosen_.end(), "what is loaded is of the member that was chosen");
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const bool is_chosen = found != chosen_.end() && found->second == i;
     members_[i].connector->allocated(request, is_chosen ? blocks : GroupBlocks(no_blocks_), is_chosen ? num_external_tokens : 0);
@@ -206,6 +209,19 @@ void CompositeConnector::sent(RequestId request) {
 
 void CompositeConnector::step_output() {
   for (const CompositeMember& member : members_) member.connector->step_output();
+}
+
+void CompositeConnector::check_invariants() const {
+  for (const auto& [id, member] : chosen_) QUIRE_CHECK(member < members_.size(), "who was chosen is a member");
+  for (const auto& [id, member] : owners_) QUIRE_CHECK(member < members_.size(), "whose transfer it is is a member");
+  for (const auto& [id, parts] : parts_) {
+    QUIRE_CHECK(!parts.empty(), "who has no part is not remembered");
+    std::vector<bool> is_taken(members_.size());
+    for (const Part& part : parts) {
+      QUIRE_CHECK(part.member < members_.size() && part.num_tokens > 0 && !is_taken[part.member], "a member gives something, once");
+      is_taken[part.member] = true;
+    }
+  }
 }
 
 bool CompositeConnector::reset() {

@@ -51,6 +51,8 @@ std::vector<OffloadKey> GhostKeys::keys(List list) const {
 
 void GhostKeys::check_invariants(const KeyIndex& residents) const {
   QUIRE_CHECK(b1_.size() <= capacity_ && b2_.size() <= capacity_);
+  for (const IndexList* list : {&b1_, &b2_}) list->check_invariants();
+  index_.check_invariants();
   QUIRE_CHECK(index_.size() == b1_.size() + b2_.size() && index_.size() + free_.size() == links_.size());
   for (const List list : {List::b1, List::b2}) {
     of(list).for_each([&](std::uint32_t entry) {

@@ -317,6 +317,7 @@ std::vector<OffloadKey> OffloadLedger::resident_keys() const {
 
 void OffloadLedger::check_invariants() const {
   policy_->check_invariants();
+  index_.check_invariants();
   QUIRE_CHECK(policy_->num_resident() == index_.size(), "a resident slot has no place in the order");
   QUIRE_CHECK(num_taken_ <= num_slots_ && index_.size() + free_.size() + num_lost_ + num_unread_ == num_taken_, "a slot leaked");
   std::vector<std::uint8_t> is_free(num_taken_);
