@@ -35,27 +35,6 @@ TEST(AgentInvariantDeathTest, AJobHasOnePinAtMost) {
       "a pin's job knows of it");
 }
 
-TEST(AgentInvariantDeathTest, ListsAreWhatTheirJobsSay) {
-  JobTable jobs(2);
-  Job& job = jobs.acquire("a");
-  PinList pins;
-  pins.add({.request = RequestId{1}, .job = &job, .expiry = 1.0});
-  jobs.check_invariants();
-  pins.check_invariants();
-  EXPECT_DEATH(
-      {
-        job.num_requests = 0;
-        jobs.check_invariants();
-      },
-      "a job that no request names is idle");
-  EXPECT_DEATH(
-      {
-        pins.next_expiry_ = 2.0;
-        pins.check_invariants();
-      },
-      "the least expiry is kept");
-}
-
 TEST(AgentInvariantDeathTest, ATurnIsARequestOfItsJob) {
   Agent agent({});
   Job unused;
