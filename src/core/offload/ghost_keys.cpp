@@ -51,15 +51,15 @@ std::vector<OffloadKey> GhostKeys::keys(List list) const {
 
 void GhostKeys::check_invariants(const KeyIndex& residents) const {
   QUIRE_CHECK(b1_.size() <= capacity_ && b2_.size() <= capacity_);
-  for (const IndexList* list : {&b1_, &b2_}) list->check_invariants();
-  index_.check_invariants();
   QUIRE_CHECK(index_.size() == b1_.size() + b2_.size() && index_.size() + free_.size() == links_.size());
   for (const List list : {List::b1, List::b2}) {
     of(list).for_each([&](std::uint32_t entry) {
       QUIRE_CHECK(list_of_[entry] == list && index_.find(index_.key_of(entry)) == entry);
       QUIRE_CHECK(residents.find(index_.key_of(entry)) == kNoIndex, "a resident key is remembered as evicted");
     });
+    of(list).check_invariants();
   }
+  index_.check_invariants();
 }
 
 }  // namespace quire

@@ -317,7 +317,6 @@ std::vector<OffloadKey> OffloadLedger::resident_keys() const {
 
 void OffloadLedger::check_invariants() const {
   policy_->check_invariants();
-  index_.check_invariants();
   QUIRE_CHECK(policy_->num_resident() == index_.size(), "a resident slot has no place in the order");
   QUIRE_CHECK(num_taken_ <= num_slots_ && index_.size() + free_.size() + num_lost_ + num_unread_ == num_taken_, "a slot leaked");
   std::vector<std::uint8_t> is_free(num_taken_);
@@ -332,6 +331,7 @@ void OffloadLedger::check_invariants() const {
     QUIRE_CHECK(policy_->is_evictable(slot) == (ref_counts_[slot] == 0), "only ready slots are evictable");
   }
   QUIRE_CHECK(num_resident == index_.size());
+  index_.check_invariants();
   if (filter_) filter_->check_invariants();
 }
 
