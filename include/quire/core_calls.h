@@ -5,6 +5,8 @@
 //   encode(config)  ...  Core::create(*decode_core_config(bytes), seams)
 //   CoreCallWriter calls;  Core::create(config, {.calls = &calls.sink()});  ...  calls.take()
 //   CoreCallReader reader(bytes);  while (*reader.next()) if (const StepPlan* plan = reader.play(core)) ...
+//
+// Functions without state, on any thread; a writer is told on its core's thread, a reader belongs to one thread.
 #include <cstdint>
 #include <memory>
 #include <span>

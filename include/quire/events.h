@@ -1,5 +1,6 @@
 #pragma once
 // What the core decided and why, told where it is decided. An event is a value: it refers to nothing, and outlives its request.
+// Told to an EventSink on the core's thread, in the middle of its decisions; any thread may read a copy.
 #include <array>
 #include <cstdint>
 

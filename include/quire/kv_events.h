@@ -1,6 +1,7 @@
 #pragma once
 // What happened to cached blocks, as values for whoever mirrors the cache (routers, tiers). The fields are those of vLLM V1's
 // distributed/kv_events (v0.19.0), and group_idx (v0.32.0).
+// Made by the core with each outcome, in the order in which things happened; copies are any thread's.
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -1,5 +1,6 @@
 #pragma once
 // What the block cache counts.
+// Values, taken by whoever reads the outcome they came with.
 #include <cstdint>
 #include <vector>
 

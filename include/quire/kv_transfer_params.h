@@ -5,6 +5,8 @@
 //   proxy -> producer   do_remote_decode                       compute the prompt, and keep its blocks for another server
 //   producer -> proxy   do_remote_prefill, where they lie      with the answer
 //   proxy -> consumer   the same                               load them from there, and go on
+//
+// Values, as they were in the bodies of requests and answers: what a consumer finds in them it believes only as far as it can verify it.
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -1,5 +1,7 @@
 #pragma once
 // What a model file says of itself.
+// Values. Made when a model is inspected or loaded, and never changed; any thread may read them. Sizes of heads and layers are counts of
+// numbers unless a unit is given. What a model cannot be asked for is empty or 0, and not an error.
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -57,7 +57,7 @@ class PlaceholderRange {
   std::vector<std::uint32_t> embeds_cumsum_;  // embeddings in positions [0, i]; empty: every position has one
 };
 
-// What an encoder reads: rows of ModelInfo::encoder.num_features numbers, two for each of its positions.
+// What an encoder reads: [2 * ModelInfo::encoder.num_positions][num_features].
 struct EncoderInput {
   std::vector<float> features;
 };

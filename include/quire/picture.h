@@ -1,5 +1,6 @@
 #pragma once
 // Pictures in prompts: what a model that sees some says of them (ModelInfo::pictures), and a picture as its encoder takes it.
+// Values. Tiles and embeddings are shared and never changed once a request has them, so any thread may read them.
 #include <array>
 #include <cstdint>
 #include <memory>

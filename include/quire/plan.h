@@ -2,8 +2,9 @@
 // What the core plans for the worker in one step, and what the worker answers.
 //
 // A plan is a view: it stays valid until the step is applied. The worker keeps the token histories, so a plan never carries a
-// token that was sampled in a step still in flight. A worker treats the parts in this order: released slots, admitted requests, block-table
-// deltas, stores, fences, blocks to zero, block copies, loads, then the forward pass.
+// token that was sampled in a step still in flight. Made on the core's thread; a worker may read it on others until then. A worker treats
+// the parts in this order: released slots, admitted requests, block-table deltas, stores, fences, blocks to zero, block copies, loads, then
+// the forward pass.
 #include <cstdint>
 #include <span>
 #include <string_view>

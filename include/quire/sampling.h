@@ -1,5 +1,6 @@
 #pragma once
 // How the next token is chosen. Field names and ranges are those of the OpenAI API and of vLLM's SamplingParams.
+// Values, copied with the request; a plan points to the engine's copy. validate() has no state: any thread.
 #include <cstdint>
 #include <optional>
 #include <utility>

@@ -15,6 +15,7 @@ struct SavedJournal {
   double covered_s = 0.0;  // from its first plan to its last, by the engine's clock
 };
 
+// Called once, on a thread of the journal's; what is refused at once, on the caller's (Engine::save_journal()).
 using JournalSaveAnswer = std::function<void(Result<SavedJournal>)>;
 
 }  // namespace quire

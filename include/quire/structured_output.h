@@ -1,5 +1,6 @@
 #pragma once
 // What an answer must look like: before each token is drawn, those that nothing valid could follow are masked (llguidance does it).
+// A value. It is compiled on a thread of the engine's; what is wrong in it ends its request with an error then.
 #include <cstdint>
 #include <string>
 #include <vector>

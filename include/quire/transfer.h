@@ -4,6 +4,8 @@
 // States of a transfer, and who moves it:
 //   open  a plan names it                           TransferList::add, on a connector's behalf
 //   over  the transport has said so, and how        the result of that plan or of a later one, through Core::apply()
+//
+// Values with views, of the core's thread; a transport reads a transfer on other threads until it has said that it is over.
 #include <cstdint>
 #include <optional>
 #include <span>

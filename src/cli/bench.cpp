@@ -1,5 +1,6 @@
 // quire bench: speed of the engine itself on this machine, without HTTP.
 // Rounds are submitted at once and measured by a sink; what it prints is the median of the rounds, for comparisons on one machine.
+// On the main thread; the engine has its own.
 #include <fmt/format.h>
 
 #include <algorithm>

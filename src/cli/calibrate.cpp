@@ -1,4 +1,5 @@
-// quire calibrate: a model of the worker for quire simulate, from what a real one did.
+// quire calibrate: a model of the worker for quire simulate, from what a real one did. On the main thread: it reads traces or runs, has the
+// lab fit them, and writes the model to a file only when all of it has been found.
 #include <fmt/format.h>
 #include <unistd.h>
 

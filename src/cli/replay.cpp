@@ -1,4 +1,5 @@
-// quire replay: journals run again, every decision compared.
+// quire replay: journals run again, every decision compared. On the main thread, without a model or a server; it changes no file. The exit
+// code says whether all were the same, since scripts go by it.
 #include <fmt/format.h>
 #include <unistd.h>
 

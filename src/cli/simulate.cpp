@@ -1,4 +1,5 @@
-// quire simulate: a workload, the shipping core and a model of the worker, in virtual time.
+// quire simulate: a workload, the shipping core and a model of the worker, in virtual time. On the main thread. Equal arguments give equal
+// results, so nothing here may go by the clock of the machine.
 #include <fmt/format.h>
 #include <unistd.h>
 

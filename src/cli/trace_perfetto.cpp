@@ -1,5 +1,7 @@
 // A traced run in Chrome's trace event format (the document "Trace Event Format"): complete events ("X") for what requests were, counters
 // ("C") for the rest. Steps that follow each other in one state become one event.
+// Called by `quire trace`, on the main thread, with rows that were read before (trace_run.cpp). Names of requests are clients': they are
+// escaped.
 #include <fmt/format.h>
 
 #include <algorithm>

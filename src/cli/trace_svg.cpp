@@ -1,5 +1,6 @@
 // The picture of a traced run.
 // One row per request, one column per step; text from the trace is escaped, since the file may come from anywhere.
+// Called by `quire trace`, on the main thread.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 #pragma once
 // The engine around any worker. EngineBuilder (create.cpp) builds it around a model on this machine.
+// Made by the thread that wants an engine. Clients call the members of Engine from any thread; run() and what is said to be the engine
+// thread's has a thread of its own, from the constructor to the end of stop(). Nothing that a client asks may stop it.
 #include <atomic>
 #include <cstdint>
 #include <memory>

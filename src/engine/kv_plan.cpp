@@ -1,3 +1,6 @@
+// From a model's layers and the memory for its KV cache to the core's configuration and the worker's layout. Called once, by the thread
+// that makes the engine. Models come from files and options from anybody: what does not fit, or cannot be numbered, is an error that names
+// the option and what would do.
 #include "engine/kv_plan.h"
 
 #include <fmt/format.h>

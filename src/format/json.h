@@ -1,5 +1,7 @@
 #pragma once
 // Thin helpers over Boost.JSON: limits, and errors that name the path of the field ("config.json: rope_scaling.factor").
+// Used by the readers of models' files, while a model is opened, on any thread. The files are not trusted: what is wrong is an error, never
+// an exception.
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <concepts>

@@ -1,4 +1,5 @@
-// The first frame, on a canvas of the size that the file says.
+// The first frame of a GIF, on a canvas of the size that the file says. Called where pictures are decoded, on any thread, with a client's
+// bytes. The canvas was held to the limits before (picture.cpp); giflib reads nothing but these bytes, and only as far as that frame.
 #include <gif_lib.h>
 
 #include <algorithm>

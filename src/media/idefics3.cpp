@@ -1,5 +1,5 @@
-// Each number is made as the processor makes it, from ratios in double precision that are cut to integers: a size that is off by one would
-// move every pixel.
+// How Idefics3's processor cuts a picture into tiles. Each number is made as the processor makes it, from ratios in double precision that
+// are cut to integers: a size that is off by one would move every pixel.
 #include "media/idefics3.h"
 
 #include <fmt/format.h>

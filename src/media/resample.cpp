@@ -1,5 +1,5 @@
-// The facts are those of Pillow's Resample.c: how wide a filter is, which pixels it covers, how weights are rounded and where bytes are.
-// Any thread; what a call needs besides its result is one picture in between, and the weights of one side.
+// Scales pictures as Pillow does. The facts are those of Pillow's Resample.c: how wide a filter is, which pixels it covers, how weights are
+// rounded and where bytes are. Any thread; what a call needs besides its result is one picture in between, and the weights of one side.
 #include "media/resample.h"
 
 #include <algorithm>

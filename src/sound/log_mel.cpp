@@ -1,5 +1,5 @@
-// Frames are transformed in double precision, as numpy does. 400 = 16 * 25, so a transform is 25 of 16 samples and then 16 of 25 values;
-// only the bins up to half the rate are made.
+// What Whisper hears of a sound: the logarithms of its mel bands. Frames are transformed in double precision, as numpy does. 400 = 16 * 25,
+// so a transform is 25 of 16 samples and then 16 of 25 values; only the bins up to half the rate are made.
 #include "sound/log_mel.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Called by threads that read bodies, any number of them at once: each call has a decoder and a resampler of its own. A file is decoded in
-// pieces, mixed and resampled at once, so that what is in memory is the file and the samples that are wanted.
+// Reads sound files by libsndfile. Called by threads that read bodies, any number of them at once: each call has a decoder and a resampler
+// of its own. A file is decoded in pieces, mixed and resampled at once, so that what is in memory is the file and the samples that are
+// wanted.
 #include "sound/sound_reader.h"
 
 #include <fmt/format.h>

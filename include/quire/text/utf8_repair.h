@@ -11,6 +11,7 @@
 
 namespace quire {
 
+// Of one text, by one thread at a time.
 class QUIRE_API Utf8Repair {
  public:
   // Appends to `out` every character that `bytes` completes; at most 3 bytes are held back.

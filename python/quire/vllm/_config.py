@@ -1,4 +1,8 @@
-"""vLLM's configuration as the core's. What cannot be served is refused here, with the reason."""
+"""vLLM's configuration as the core's. What cannot be served is refused here, with the reason.
+
+Called once, by the process of vLLM's EngineCore, when its scheduler is made. An option that would change a decision and is not known to the
+core must be refused: a scheduler that decides otherwise than vLLM would, and does not say so, is worse than none.
+"""
 
 import quire
 

@@ -1,4 +1,8 @@
-"""What vLLM's scheduler is made of: limits read from vLLM's configuration, and the parties that answer it."""
+"""What vLLM's scheduler is made of: limits read from vLLM's configuration, and the parties that answer it.
+
+Called once, by the process of vLLM's EngineCore, when its scheduler is made. Connectors, publishers and grammars are vLLM's own objects: they
+are made in its order, since making them has effects.
+"""
 
 from vllm import envs
 from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole

@@ -1,4 +1,8 @@
-"""What others may read of the scheduler's state: snapshots in the shapes that vLLM's own objects have."""
+"""What others may read of the scheduler's state: snapshots in the shapes that vLLM's own objects have.
+
+Made when vLLM's connectors, metrics or tests ask, on the thread that steps the scheduler. They look and change nothing: what is
+written to them does not reach the core.
+"""
 
 from collections import OrderedDict, defaultdict, deque
 

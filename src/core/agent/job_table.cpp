@@ -33,6 +33,19 @@ void JobTable::release(Job& job) {
     idle_.push_back(job);
 }
 
+void JobTable::check_invariants() const {
+  std::size_t num_idle = 0;
+  for (const auto& [name, job] : jobs_) {
+    QUIRE_CHECK(job.name == &name, "a job is known by its name");
+    const bool is_idle = IntrusiveList<Job, &Job::idle_hook>::linked(job);
+    QUIRE_CHECK(is_idle == (job.num_requests == 0), "a job that no request names is idle");
+    QUIRE_CHECK(!is_idle || !job.is_pinned, "the request of a pin names its job");
+    num_idle += is_idle ? 1 : 0;
+  }
+  QUIRE_CHECK(num_idle == idle_.size(), "idle jobs are of this table");
+  QUIRE_CHECK(num_idle == 0 || jobs_.size() <= max_jobs_, "jobs are remembered as far as there is room");
+}
+
 const Job* JobTable::find(std::string_view name) const {
   const auto found = jobs_.find(name);
   return found != jobs_.end() ? &found->second : nullptr;

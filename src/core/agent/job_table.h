@@ -64,6 +64,8 @@ class JobTable {
   [[nodiscard]] std::size_t size() const { return jobs_.size(); }
   [[nodiscard]] const Job* find(std::string_view name) const;
   [[nodiscard]] Job* find(std::string_view name);
+  // Stops the program if a job is not in the state that its list says.
+  void check_invariants() const;
   // Calls visit(const Job&) for each.
   template <class Visit>
   void for_each(Visit visit) const {

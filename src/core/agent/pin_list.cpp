@@ -17,6 +17,16 @@ void PinList::add(Pin pin) {
   next_expiry_ = std::min(next_expiry_, pin.expiry);
 }
 
+void PinList::check_invariants() const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Pin& pin : pins_) {
+    QUIRE_CHECK(pin.job != nullptr && pin.job->is_pinned && pin.job->num_requests > 0, "a pin is of a job that a request names");
+    QUIRE_CHECK(std::ranges::count(pins_, pin.job, &Pin::job) == 1, "a job has one pin");
+    least = std::min(least, pin.expiry);
+  }
+  QUIRE_CHECK(next_expiry_ == least, "the least expiry is kept");
+}
+
 Pin PinList::take_at(std::size_t index) {
   const Pin pin = pins_.at(index);
   pins_.erase(pins_.begin() + static_cast<std::ptrdiff_t>(index));

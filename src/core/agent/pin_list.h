@@ -40,6 +40,9 @@ class PinList {
   std::optional<Pin> take_oldest();
   std::optional<Pin> take_expired(double now);
 
+  // Stops the program if a job does not know of its pin, or an earlier one is due than the list says.
+  void check_invariants() const;
+
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>
   static void fields(Form& form, Self& self) {

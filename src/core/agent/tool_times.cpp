@@ -25,6 +25,14 @@ void ToolTimes::learn(std::string_view tool, double gap_s) {
   ++known.num_gaps;
 }
 
+void ToolTimes::check_invariants() const {
+  QUIRE_CHECK(by_use_.size() == tools_.size() && tools_.size() <= max_tools_, "each name has its place in the order of use");
+  for (const auto& [name, tool] : tools_) {
+    QUIRE_CHECK(tool.name == &name && tool.num_gaps > 0, "a tool is known by its name and a gap");
+    QUIRE_CHECK((IntrusiveList<Tool, &Tool::hook>::linked(tool)), "a tool can be forgotten when its turn comes");
+  }
+}
+
 std::optional<double> ToolTimes::mean_s(std::string_view tool) const {
   const auto found = tools_.find(tool);
   if (found == tools_.end()) return std::nullopt;

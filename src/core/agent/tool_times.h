@@ -21,6 +21,8 @@ class ToolTimes {
   // nullopt: never seen, or forgotten.
   [[nodiscard]] std::optional<double> mean_s(std::string_view tool) const;
   [[nodiscard]] std::size_t size() const { return tools_.size(); }
+  // Stops the program if the order of use and the names do not agree.
+  void check_invariants() const;
 
   // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
   template <class Form, class Self>

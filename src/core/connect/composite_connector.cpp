@@ -132,6 +132,7 @@ ExternalMatch CompositeConnector::match_stacked(const RequestView& request, std:
       has_grown = true;
     }
   }
+  QUIRE_CHECK(parts.size() <= members_.size(), "each member gives once");
   if (!parts.empty()) parts_[request.id.value] = std::move(parts);
   return all;
 }
@@ -206,6 +207,19 @@ void CompositeConnector::sent(RequestId request) {
 
 void CompositeConnector::step_output() {
   for (const CompositeMember& member : members_) member.connector->step_output();
+}
+
+void CompositeConnector::check_invariants() const {
+  for (const auto& [id, member] : chosen_) QUIRE_CHECK(member < members_.size(), "who was chosen is a member");
+  for (const auto& [id, member] : owners_) QUIRE_CHECK(member < members_.size(), "whose transfer it is is a member");
+  for (const auto& [id, parts] : parts_) {
+    QUIRE_CHECK(!parts.empty(), "who has no part is not remembered");
+    std::vector<bool> is_taken(members_.size());
+    for (const Part& part : parts) {
+      QUIRE_CHECK(part.member < members_.size() && part.num_tokens > 0 && !is_taken[part.member], "a member gives something, once");
+      is_taken[part.member] = true;
+    }
+  }
 }
 
 bool CompositeConnector::reset() {

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/check.h"
 #include "quire/connector.h"
 
 namespace quire {
@@ -39,7 +40,9 @@ enum class CompositeChoice : std::uint8_t {
 class CompositeConnector final : public Connector {
  public:
   explicit CompositeConnector(std::vector<CompositeMember> members, CompositeChoice choice = CompositeChoice::first)
-      : members_(std::move(members)), choice_(choice) {}
+      : members_(std::move(members)), choice_(choice) {
+    for (const CompositeMember& member : members_) QUIRE_CHECK(member.connector != nullptr, "each member is there");
+  }
 
   void bind(const Core& core) override;
   // Where all members do.
@@ -59,6 +62,8 @@ class CompositeConnector final : public Connector {
   void step_output() override;
   bool reset() override;
 
+  // Stops the program if it remembers a member that there is not, or one twice for a request.
+  void check_invariants() const;
   // Requests and transfers of which it remembers something; none when all is over.
   [[nodiscard]] std::size_t num_tracked() const { return chosen_.size() + owners_.size() + parts_.size(); }
 

@@ -82,7 +82,10 @@ OffloadConnector::OffloadConnector(std::unique_ptr<OffloadLedger> ledger, GroupW
       waits_for_loads_(config.prefix_cache.enable_prefix_caching && !options.join_loads),
       found_when_stored_(options.found_when_stored),
       places_(places),
-      numbers_(places == nullptr ? 0 : ledger_->num_slots()) {}
+      numbers_(places == nullptr ? 0 : ledger_->num_slots()) {
+  QUIRE_CHECK(factor_ > 0 && block_size_ > 0 && bytes_per_block_ > 0, "an offloaded block is of blocks that hold something");
+  QUIRE_CHECK(places_ == nullptr || factor_ == 1, "a place with a number of its own is of one block");
+}
 
 std::uint64_t OffloadConnector::assign(std::uint64_t place, const OffloadKey& key) {
   QUIRE_CHECK(places_ == nullptr || place < numbers_.size(), "a place of the tier");
@@ -152,6 +155,7 @@ std::size_t OffloadConnector::end_of_hit(std::span<const OffloadKey> keys, std::
 
 bool OffloadConnector::is_being_loaded(std::span<const OffloadKey> keys, std::size_t begin, std::size_t end) const {
   const std::size_t num_groups = windows_.num_groups();
+  QUIRE_CHECK(begin <= end && (end - begin) * num_groups <= keys.size(), "a key for each block that is asked about");
   for (std::size_t i = begin; i < end; ++i)
     for (std::uint32_t group = 0; group < num_groups; ++group)
       if (i >= windows_.first_needed(group, static_cast<std::uint32_t>(end)) &&
@@ -316,6 +320,7 @@ void OffloadConnector::decide_stores(const RequestView& request, Tracked& tracke
 
 // What is stored is among what was asked for, in the same order.
 void OffloadConnector::add_stores(RequestId request, const PreparedStore& store, Tracked& tracked) {
+  QUIRE_CHECK(store.keys.size() == store.slots.size() && asked_.size() == keys_.size(), "each key that is stored has a slot");
   const std::size_t first_decided = decided_.size();
   std::size_t at = 0;
   for (std::size_t taken = 0; taken < store.keys.size(); ++taken, ++at) {

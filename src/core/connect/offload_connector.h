@@ -95,6 +95,8 @@ class OffloadConnector final : public Connector {
   void found_outside(const OffloadKey& key);
   void missed_outside(const OffloadKey& key);
 
+  // Stops the program if what is in transfer is not what is counted, here and in the ledger. Slow.
+  void check_invariants() const;
   [[nodiscard]] const OffloadLedger& ledger() const { return *ledger_; }
   void clear_events() { ledger_->clear_events(); }
   [[nodiscard]] const OffloadCounters& counters() const { return counters_; }
@@ -170,6 +172,7 @@ class OffloadConnector final : public Connector {
   // Leaves the tier, now or when nobody loads it any more.
   void drop(const OffloadKey& key);
   void forget_if_over(RequestId request);
+  void check_moving(const Moving& moving) const;
 
   struct Asked {
     std::uint32_t group;

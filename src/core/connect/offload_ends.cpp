@@ -114,6 +114,7 @@ void OffloadConnector::spoiled(const RequestView& request, std::uint32_t num_goo
 void OffloadConnector::fail_spoiled(RequestId request, std::vector<Moving>& stores) {
   std::erase_if(stores, [&](const Moving& store) {
     if (store.request != request) return false;
+    QUIRE_CHECK(num_storing_blocks_ >= store.blocks.size(), "blocks of a store that is given up were counted");
     num_storing_blocks_ -= store.blocks.size();
     fail_store(store);
     return true;
@@ -167,6 +168,42 @@ void OffloadConnector::sent(RequestId request) {
 void OffloadConnector::forget_if_over(RequestId request) {
   const auto found = tracked_.find(request.value);
   if (found != tracked_.end() && found->second.has_ended && !found->second.stores && found->second.num_loads == 0) tracked_.erase(found);
+}
+
+void OffloadConnector::check_moving(const Moving& moving) const {
+  QUIRE_CHECK(!moving.keys.empty() && !moving.blocks.empty(), "a transfer is of something");
+  QUIRE_CHECK(moving.indices.size() == moving.blocks.size() && moving.places.size() == moving.blocks.size(),
+              "a block has a place here and there");
+  QUIRE_CHECK(moving.group < windows_.num_groups(), "a transfer is of one group");
+  QUIRE_CHECK(moving.direction == TransferDirection::load || moving.blocks.size() == moving.keys.size() * factor_, "whole keys are stored");
+}
+
+void OffloadConnector::check_invariants() const {
+  ledger_->check_invariants();
+  std::size_t num_storing = 0, num_loading = 0, num_loads = 0;
+  std::unordered_map<std::uint64_t, std::uint32_t> loads_of;
+  const auto count = [&](const Moving& moving) {
+    check_moving(moving);
+    const bool is_load = moving.direction == TransferDirection::load;
+    (is_load ? num_loading : num_storing) += moving.blocks.size();
+    if (!is_load) return;
+    ++num_loads;
+    ++loads_of[moving.request.value];
+    for (const OffloadKey& key : moving.keys)
+      QUIRE_CHECK(ledger_->ref_count(key).value_or(0) > 0, "what is being loaded stays in the tier");
+  };
+  for (const std::vector<Moving>* list : {&loads_, &decided_, &due_}) std::ranges::for_each(*list, count);
+  for (const auto& [id, moving] : moving_) count(moving);
+  QUIRE_CHECK(num_storing == num_storing_blocks_ && num_loading == num_loading_blocks_, "blocks under way are counted, each way");
+  QUIRE_CHECK(num_loads > 0 || being_loaded_.empty(), "who waits for a load of others waits for one that is under way");
+  for (const auto& [id, tracked] : tracked_) {
+    const auto found = loads_of.find(id);
+    QUIRE_CHECK(tracked.num_loads == (found == loads_of.end() ? 0 : found->second), "a request knows how many loads it has");
+    if (found != loads_of.end()) loads_of.erase(found);
+    for (const OffloadKey& key : tracked.storing) QUIRE_CHECK(ledger_->contains(key), "what a request stores has a slot");
+  }
+  QUIRE_CHECK(loads_of.empty(), "who loads is remembered");
+  for (const OffloadKey& key : doomed_) QUIRE_CHECK(ledger_->ref_count(key).value_or(0) != 0, "what leaves the tier later is in transfer");
 }
 
 bool OffloadConnector::reset() {

@@ -51,6 +51,7 @@ struct CurveSampler::Impl {
   // A block may have several names, of which the last says all.
   [[nodiscard]] std::uint64_t key_of(const RequestView& view, std::uint32_t block) const {
     const std::size_t place = (std::size_t{block} + 1) * (options.block_size / options.hash_block_size) - 1;
+    QUIRE_CHECK((place + 1) * sizeof(NameBytes) <= view.block_hashes.size(), "a block that has a name");
     std::uint64_t key = 0;
     std::memcpy(&key, view.block_hashes.data() + place * sizeof(NameBytes), sizeof(key));
     return key;
@@ -81,6 +82,7 @@ struct CurveSampler::Impl {
   void count(const RequestView& view, const Event& event, std::uint32_t found, std::uint32_t external, std::uint32_t held) {
     QUIRE_CHECK(found <= event.total, "no more is found than was asked for");
     age(event.time_s);
+    QUIRE_CHECK(view.tags != nullptr, "a request of a core has tags");
     CurveCounts* tenant = counts_of(view.tags->tenant);
     const double weight = options.block_size / stack.rate();
     for (CurveCounts* to : {&all, tenant}) {
@@ -90,6 +92,7 @@ struct CurveSampler::Impl {
       to->found_tokens += found;
       to->external_tokens += external;
     }
+    QUIRE_CHECK(event.total > 0, "who is admitted has a token to compute");
     const std::uint32_t num_whole = std::min(num_names(view), (event.total - 1) / options.block_size);
     double needed = 0.0;  // blocks that a cache must have to find this one, and all before it
     for (std::uint32_t i = 0; i < num_whole; ++i) {
@@ -222,11 +225,13 @@ CurveSampler::CurveSampler(const CurveOptions& options) {
 CurveSampler::~CurveSampler() = default;
 
 void CurveSampler::follow(const Core& core) {
+  QUIRE_CHECK(impl_->core == nullptr, "it follows one core");
   impl_->core = &core;
 }
 
 void CurveSampler::on_event(const Event& event) {
   Impl& i = *impl_;
+  QUIRE_CHECK(i.core != nullptr, "it follows a core before that one decides anything");
   switch (event.what) {
     case EventKind::prefix_looked_up:
       // Before it takes any block. Of several tries the last one counts, which is the one that succeeds.

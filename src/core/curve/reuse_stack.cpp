@@ -1,5 +1,6 @@
-// The order is kept in numbered slots: who is released takes the next one, and how many were released later is how many slots behind are
-// occupied. Called for each sampled block of a request when it is admitted and when it ends, on the core's thread: nothing allocates.
+// How many sampled blocks were given back after one. The order is kept in numbered slots: who is released takes the next one, and how many
+// were released later is how many slots behind are occupied. Called for each sampled block of a request when it is admitted and when it
+// ends, on the core's thread: nothing allocates.
 #include "core/curve/reuse_stack.h"
 
 #include <algorithm>
@@ -44,6 +45,27 @@ void ReuseStack::clear() {
   }
   num_tracked_ = num_released_ = next_slot_ = oldest_word_ = 0;
   asked_slot_ = kNone;
+}
+
+void ReuseStack::check_invariants() const {
+  std::uint32_t num_chained = 0, num_unused = 0, num_occupied = 0;
+  for (std::uint32_t head = 0; head < buckets_.size(); ++head) {
+    for (std::uint32_t place = buckets_[head]; place != kNone; place = names_[place].next) {
+      const Name& name = names_[place];
+      QUIRE_CHECK(bucket(name.key) == head && samples(name.key), "a name is of the sample, and in the chain where it is looked for");
+      QUIRE_CHECK(name.slot == kNone || (name.slot < next_slot_ && slots_[name.slot] == place), "who was released has a slot to himself");
+      QUIRE_CHECK(++num_chained <= num_tracked_, "names in chains are tracked");
+    }
+  }
+  for (std::uint32_t place = unused_; place != kNone; place = names_[place].next)
+    QUIRE_CHECK(++num_unused <= names_.size(), "a place is unused once");
+  QUIRE_CHECK(num_chained == num_tracked_ && num_chained + num_unused == names_.size(), "a place has a name or is unused");
+  for (std::uint32_t word = 0; word < occupied_.size(); ++word) {
+    QUIRE_CHECK(word >= oldest_word_ || occupied_[word] == 0, "nobody is older than the oldest");
+    num_occupied += static_cast<std::uint32_t>(std::popcount(occupied_[word]));
+  }
+  QUIRE_CHECK(num_occupied == num_released_ && num_released_ <= num_tracked_, "slots in use are counted");
+  QUIRE_CHECK(std::accumulate(per_group_.begin(), per_group_.end(), 0U) == num_occupied, "and so they are group by group");
 }
 
 std::uint32_t ReuseStack::place_of(std::uint64_t key) const {
@@ -139,12 +161,16 @@ void ReuseStack::remove(std::uint32_t place) {
   *from = names_[place].next;
   names_[place].next = unused_;
   unused_ = place;
+  QUIRE_CHECK(num_tracked_ > 0, "a name that goes was tracked");
   --num_tracked_;
 }
 
 void ReuseStack::drop_oldest() {
   QUIRE_CHECK(num_released_ > 0, "there is an oldest one");
-  while (occupied_[oldest_word_] == 0) ++oldest_word_;
+  while (occupied_[oldest_word_] == 0) {
+    ++oldest_word_;
+    QUIRE_CHECK(oldest_word_ < occupied_.size(), "the oldest is not before where it was looked for last");
+  }
   remove(slots_[oldest_word_ * kWordBits + static_cast<std::uint32_t>(std::countr_zero(occupied_[oldest_word_]))]);
 }
 

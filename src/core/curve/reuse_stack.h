@@ -38,6 +38,9 @@ class ReuseStack {
   void forget(std::uint64_t key);
   void clear();
 
+  // Stops the program if chains, slots and counts do not agree. Slow.
+  void check_invariants() const;
+
  private:
   static constexpr std::uint64_t kSampleMix = 0x9E3779B97F4A7C15ULL, kBucketMix = 0xD6E8FEB86659FD93ULL;
   static constexpr std::uint32_t kNone = UINT32_MAX;

@@ -45,6 +45,7 @@ std::span<const TokenId> BlockMemory::tokens_of(const BlockStory& story) const {
 }
 
 void BlockMemory::stored(std::uint64_t key, std::uint64_t parent, std::span<const TokenId> tokens) {
+  QUIRE_CHECK(tokens.empty() || tokens.size() == block_size_, "the tokens of a block, or none");
   ++now_;
   std::uint32_t place = place_of(key);
   if (place == kNone) place = take_place(key);
@@ -54,7 +55,7 @@ void BlockMemory::stored(std::uint64_t key, std::uint64_t parent, std::span<cons
     unlink(place);
     story.stored_at = now_;
   }
-  if (tokens.size() == block_size_) std::ranges::copy(tokens, tokens_.begin() + static_cast<std::ptrdiff_t>(place) * block_size_);
+  if (!tokens.empty()) std::ranges::copy(tokens, tokens_.begin() + static_cast<std::ptrdiff_t>(place) * block_size_);
   const std::uint32_t before = place_of(parent);
   if (before != kNone && stories_[before].last_child != key)
     stories_[before].child_before = std::exchange(stories_[before].last_child, key);
@@ -116,16 +117,39 @@ void BlockMemory::forget(std::uint32_t place) {
 }
 
 void BlockMemory::push_newest(std::uint32_t place) {
+  QUIRE_CHECK(place != newest_ && links_[place].older == kNone && links_[place].newer == kNone, "what is lost was not lost already");
   links_[place].older = newest_;
   links_[place].newer = kNone;
   (newest_ == kNone ? oldest_ : links_[newest_].newer) = place;
   newest_ = place;
 }
 
+void BlockMemory::check_invariants() const {
+  std::uint32_t num_chained = 0, num_lost = 0;
+  for (std::uint32_t head = 0; head < buckets_.size(); ++head) {
+    for (std::uint32_t place = buckets_[head]; place != kNone; place = links_[place].next_in_bucket) {
+      QUIRE_CHECK(place < num_used_ && ++num_chained <= num_used_, "a name that is remembered is in one chain");
+      QUIRE_CHECK(bucket(stories_[place].key) == head, "a name is in the chain where it is looked for");
+      num_lost += stories_[place].num_copies == 0 ? 1 : 0;
+    }
+  }
+  QUIRE_CHECK(num_chained == num_used_ && num_used_ <= stories_.size(), "each place in use has a name");
+  std::uint32_t before = kNone;
+  for (std::uint32_t place = oldest_; place != kNone; place = links_[place].newer) {
+    QUIRE_CHECK(stories_[place].num_copies == 0 && links_[place].older == before, "the lost are a list of names that no block holds");
+    QUIRE_CHECK(before == kNone || stories_[before].lost_at <= stories_[place].lost_at, "the oldest loss comes first");
+    before = place;
+    QUIRE_CHECK(num_lost > 0, "who is lost is in the list once");
+    --num_lost;
+  }
+  QUIRE_CHECK(before == newest_ && num_lost == 0, "all that are lost are in the list, and the newest ends it");
+}
+
 // Nothing happens to one that is not among the lost ones.
 void BlockMemory::unlink(std::uint32_t place) {
   Link& link = links_[place];
   if (place != oldest_ && link.older == kNone) return;
+  QUIRE_CHECK((place == oldest_ ? oldest_ : links_[link.older].newer) == place, "neighbours among the lost know each other");
   (place == oldest_ ? oldest_ : links_[link.older].newer) = link.newer;
   (place == newest_ ? newest_ : links_[link.newer].older) = link.older;
   link.older = link.newer = kNone;

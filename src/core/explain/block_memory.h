@@ -46,6 +46,9 @@ class BlockMemory {
   void lost(std::uint64_t key, Loss loss, const Event& event);
   void reset(const Event& event);
 
+  // Stops the program if chains and the list of the lost do not agree with the stories. Slow.
+  void check_invariants() const;
+
  private:
   static constexpr std::uint32_t kNone = UINT32_MAX;
   struct Link {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "quire/lab/explain.h"
 
 namespace quire {
@@ -13,6 +14,7 @@ struct WaitSums {
   std::array<std::uint64_t, kNumEventCauses> steps{};
 
   void add(EventCause cause, double s, std::uint64_t num_steps) {
+    QUIRE_CHECK(static_cast<std::size_t>(cause) < kNumEventCauses, "a cause that is summed up");
     seconds[static_cast<std::size_t>(cause)] += s;
     steps[static_cast<std::size_t>(cause)] += num_steps;
   }

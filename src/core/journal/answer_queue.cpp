@@ -35,6 +35,7 @@ std::string describe(SeamCall call, RequestId request) {
 }  // namespace
 
 void AnswerQueue::give(std::vector<SeamAnswer>& answers) {
+  QUIRE_CHECK(next_ <= record_.answers.size(), "no more answers are taken than there are");
   record_.answers.erase(record_.answers.begin(), record_.answers.begin() + static_cast<std::ptrdiff_t>(next_));
   num_forgotten_ += std::exchange(next_, 0);
   std::ranges::move(answers, std::back_inserter(record_.answers));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "core/journal/pseudonyms.h"
 
 namespace quire {
@@ -51,6 +52,7 @@ std::span<const Draft> BlankCalls::drafts(std::span<const Draft> given) {
     for (const TokenId token : draft.tokens) draft_tokens_.push_back(token < 0 ? token : left_out());
     drafts_.push_back({draft.id, std::span(draft_tokens_).subspan(begin)});
   }
+  QUIRE_CHECK(draft_tokens_.size() == size, "there was room for all, so views of the first ones stay valid");
   return drafts_;
 }
 
@@ -66,12 +68,14 @@ void BlankCalls::begin_result(const Core* core, const StepResult& given) {
 }
 
 SampledToken* BlankCalls::find(RequestId id, std::size_t count) {
+  QUIRE_CHECK(count > 0, "tokens of a request are counted from the first");
   for (SampledToken& sampled : sampled_)
     if (sampled.id == id && --count == 0) return &sampled;
   return nullptr;
 }
 
 StepResult BlankCalls::result(const StepResult& given, const StepOutcome* outcome) {
+  QUIRE_CHECK(places_.size() == given.sampled.size(), "begin_result() was told of this result");
   sampled_.clear();
   sampled_.reserve(given.sampled.size());
   for (std::size_t i = 0; i < given.sampled.size(); ++i) {

@@ -106,6 +106,7 @@ class ByteReader {
   // One of `first` to `last`.
   template <class Enum>
   void choice(Enum& value, std::uint8_t first, std::uint8_t last) {
+    QUIRE_CHECK(first <= last, "there is something to choose from");
     const std::uint8_t given = byte();
     if (given < first || given > last) failed_ = true;
     value = static_cast<Enum>(given);

@@ -1,4 +1,5 @@
-// In each step, on the engine's thread: a few nanoseconds per request.
+// Digests of plans and outcomes. Called by the recorder in each step, on the core's thread, at a few nanoseconds per request, and by who
+// runs a journal again. It must leave out nothing that a host acts on, or a replay that differs would pass for equal.
 #include "core/journal/decision_digest.h"
 
 #include <concepts>
@@ -6,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/check.h"
 #include "core/journal/mix.h"
 
 namespace quire {
@@ -21,6 +23,7 @@ std::uint64_t number(Id<Tag, Rep> id) {
 }
 
 std::uint64_t pair(std::uint64_t low, std::uint64_t high) {
+  QUIRE_CHECK(low <= UINT32_MAX && high <= UINT32_MAX, "each keeps its half, or two decisions could look like one");
   return low | high << 32U;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "core/journal/answer_form.h"
 #include "core/journal/journal_form.h"
 #include "core/journal/recorded_call.h"
@@ -67,6 +68,7 @@ struct JournalReader::Impl {
 
   // Nullopt: there is none, or `damage` says what is wrong with it.
   std::optional<Frame> next_frame() {
+    QUIRE_CHECK(at <= bytes.size(), "frames that were read lie in the file");
     frame_at = at;
     const std::span<const std::uint8_t> left = bytes.subspan(at);
     if (left.empty()) return std::nullopt;

@@ -1,5 +1,6 @@
-// The core calls it before and after each change, on its thread; seams answer in between. So the bytes of a call are complete when it is
-// over, and are given out then. It copies what it is told and keeps no views; its memory is used again.
+// Writes what a core is told and decides as calls of a journal. The core calls it before and after each change, on its thread; seams answer
+// in between. So the bytes of a call are complete when it is over, and are given out then. It copies what it is told and keeps no views;
+// its memory is used again.
 #include <utility>
 
 #include "base/check.h"
@@ -53,6 +54,7 @@ struct JournalRecorder::Impl final : CallBytes, AnswerSink {
   // Without tokens it is written when its outcome is known, since that says which token ended a request.
   void apply(const StepResult& result, const StepInput& input) override {
     if (with_tokens) return CallBytes::apply(result, input);
+    QUIRE_CHECK(!postponed.has_result, "one result is taken at a time");
     blank.begin_result(core, result);
     postponed.has_result = true;
     postponed.result = result;
@@ -79,6 +81,7 @@ struct JournalRecorder::Impl final : CallBytes, AnswerSink {
     end_call();
   }
   void end_call(bool has_applied = false) {
+    QUIRE_CHECK(out.bytes.size() >= 2 && !postponed.has_result, "a call is given out whole, with its answer");
     ++progress.num_calls;
     behind_apply = has_applied;
     give(out.bytes);

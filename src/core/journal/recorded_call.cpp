@@ -23,6 +23,7 @@ class ReadForm {
  public:
   template <class... Fields>
   void operator()(Fields&... values) {
+    QUIRE_CHECK(in_ != nullptr, "fields are of the call that was begun");
     (get(values), ...);
   }
   // What was read before is gone.

@@ -1,5 +1,6 @@
-// The core calls them on its thread. A question is digested before
-// the real seam is called, because that may change what the digest is made of. Calls that answer nothing are handed on and not noted.
+// Seams that stand between a core and the real ones, and note what those answer. The core calls them on its thread. A question is digested
+// before the real seam is called, because that may change what the digest is made of. Calls that answer nothing are handed on and not
+// noted.
 #include "core/journal/recorded_seams.h"
 
 #include <string>
@@ -28,6 +29,7 @@ class NotedTransfers final : public TransferList {
     values.clear();
   }
   std::optional<TransferId> add(const Transfer& transfer) override {
+    QUIRE_CHECK(inner_ != nullptr, "transfers are noted while a plan is made");
     values.insert(values.end(), {transfer.request.value, static_cast<std::uint64_t>(transfer.direction),
                                  static_cast<std::uint64_t>(transfer.need), transfer.group, transfer.tier, transfer.blocks.size()});
     for (const BlockId block : transfer.blocks) values.push_back(block.value);

@@ -1,5 +1,6 @@
 #pragma once
-// A core's calls as bytes, each as its kind and its fields (call_fields.h).
+// A core's calls as bytes, each as its kind and its fields (call_fields.h). Under the writer of calls and the recorder of journals, which
+// the core tells on its thread, in the middle of a call: it copies, keeps no views, and calls nothing back.
 #include <cstddef>
 #include <optional>
 #include <span>

@@ -73,7 +73,10 @@ WindowReach SlidingWindowManager::reach_of(const KvRequest& request, std::int64_
   if (retention < 0) return reach;
   // Where a later request can go on that has the same prompt, or one that goes on behind it; of EAGLE a block before.
   const auto prompt = std::int64_t{request.num_prompt_tokens};
-  const auto add = [&](std::int64_t boundary) { reach.ends[reach.num_ends++] = boundary / size + shift; };
+  const auto add = [&](std::int64_t boundary) {
+    QUIRE_CHECK(reach.num_ends < reach.ends.size(), "a prompt has so many places to go on from");
+    reach.ends[reach.num_ends++] = boundary / size + shift;
+  };
   if (options_.use_eagle) {
     add(std::max<std::int64_t>((prompt - 1) / size * size - size, 0));
     add(std::max<std::int64_t>(prompt / size * size - size, 0));

@@ -72,7 +72,11 @@ BlockId BlockPool::allocate() {
 
 void BlockPool::set_aside(std::uint32_t num_blocks) {
   QUIRE_CHECK(num_blocks <= num_free_blocks(), "blocks are set aside at start, when they are there");
-  for (std::uint32_t i = 0; i < num_blocks; ++i) set_aside_.push_back(free_.pop_front());
+  for (std::uint32_t i = 0; i < num_blocks; ++i) {
+    set_aside_.push_back(free_.pop_front());
+    QUIRE_CHECK(ref_counts_[set_aside_.back().value] == 0 && !index_.contains(set_aside_.back()),
+                "nobody has used a block that is set aside");
+  }
 }
 
 void BlockPool::touch(BlockId block) {
@@ -146,6 +150,7 @@ void BlockPool::evict(BlockId block) {
 
 bool BlockPool::reset() {
   if (num_free_blocks() + 1 != num_blocks()) return false;
+  QUIRE_CHECK(set_aside_.empty(), "blocks that are set aside are not free");
   index_.clear();
   if (sink_ != nullptr) sink_->on_event({.what = EventKind::cache_reset});
   residency_.reset();
@@ -155,6 +160,7 @@ bool BlockPool::reset() {
 }
 
 const std::vector<WatchedBlock>& BlockPool::watch() {
+  QUIRE_CHECK(!shown_.is_on() || shown_.all().size() == num_blocks(), "each block of the pool is shown");
   if (shown_.is_on()) return shown_.all();
   std::vector<WatchedBlock> blocks(num_blocks());
   for (std::uint32_t i = 0; i < num_blocks(); ++i) {
@@ -167,9 +173,16 @@ const std::vector<WatchedBlock>& BlockPool::watch() {
 
 void BlockPool::check_invariants(std::span<const std::uint32_t> holders) const {
   check_rules(broken_rule(holders));
+  check_lists();
+}
+
+void BlockPool::check_lists() const {
+  free_.check_invariants();
+  index_.check_invariants();
 }
 
 const Rule* BlockPool::broken_rule(std::span<const std::uint32_t> holders) const {
+  QUIRE_CHECK(holders.size() == ref_counts_.size(), "a count of holders for each block");
   QUIRE_RULE(ref_counts_[0] == 0 && !free_.contains(kNullBlock) && !index_.contains(kNullBlock), "the null block is out of reach");
   std::uint32_t num_free = 0;
   std::uint32_t num_cached = 0;

@@ -88,6 +88,8 @@ class BlockPool {
 
   // `holders[b]` references to block b are all there are.
   void check_invariants(std::span<const std::uint32_t> holders) const;
+  // That the lists which the rules are read from are whole: links of the free queue, chains of the index.
+  void check_lists() const;
   // The first rule that does not hold; null: all do.
   [[nodiscard]] const Rule* broken_rule(std::span<const std::uint32_t> holders) const;
 

@@ -100,6 +100,7 @@ std::vector<LayerSpecs> by_spec(const LayerSpecs& layers) {
 
 // The fewest layers of a kind, unless all kinds have nearly as many: then the most, with some padding.
 std::size_t layers_per_group(const std::vector<LayerSpecs>& kinds) {
+  QUIRE_CHECK(!kinds.empty(), "there are layers, so there are kinds of them");
   const auto [fewest, most] = std::ranges::minmax(kinds, {}, &LayerSpecs::size);
   return 2 * most.size() < 3 * fewest.size() ? most.size() : fewest.size();
 }

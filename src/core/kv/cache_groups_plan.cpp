@@ -54,6 +54,7 @@ std::uint32_t longest_that_fits(const Groups& groups, KvMemoryOptions options, s
     else
       high = middle - 1;
   }
+  QUIRE_CHECK(low == high, "halving comes to one number");
   return static_cast<std::uint32_t>(low);
 }
 
@@ -121,6 +122,7 @@ Groups project(const Groups& groups, const LayerSpecs& worker) {
 
 Result<std::uint32_t> fitted_model_len(const std::vector<Groups>& workers, std::span<const std::int64_t> available,
                                        const KvMemoryOptions& options) {
+  QUIRE_CHECK(workers.size() == available.size(), "groups and memory of each worker");
   std::uint32_t longest = options.max_model_len;
   for (std::size_t i = 0; i < workers.size(); ++i) {
     if (!workers[i].empty()) {
@@ -225,6 +227,8 @@ KvCacheConfig scheduler_kv_cache_config(const KvCacheConfig& worker) {
   KvCacheConfig config = worker;
   for (KvCacheGroup& group : config.groups) {
     if (!group.layer_specs.empty()) {
+      QUIRE_CHECK(group.layer_names.empty() || group.layer_specs.size() == group.layer_names.size(),
+                  "a group has a spec per layer or one for all");
       group.spec = group.layer_specs.front();
       group.layer_specs.clear();
     }

@@ -54,6 +54,7 @@ struct MaxPages {
     return divide_up(std::min<std::uint64_t>(held, options.max_model_len), spec.block_size);
   }
   std::uint64_t operator()(const SlidingWindowSpec& spec) const {
+    QUIRE_CHECK(spec.sliding_window > 0, "a window was checked for the token itself");
     const std::uint64_t held = std::uint64_t{spec.sliding_window} - 1 + options.max_num_batched_tokens;
     // One more: the window need not begin where a block does.
     return divide_up(std::min<std::uint64_t>(held, options.max_model_len), spec.block_size) + 1;

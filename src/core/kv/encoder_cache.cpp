@@ -33,6 +33,7 @@ bool EncoderCache::check_and_reference(const EncoderInputs& request, std::uint32
   Output& output = found->second;
   if (output.references.empty()) {
     num_freeable_ -= output.evictable_embeds;
+    QUIRE_CHECK(num_freeable_ >= num_free_, "what is free already stays so when an output is needed again");
     unlink(output);
   }
   const auto place = std::ranges::lower_bound(output.references, request.id);
@@ -87,7 +88,10 @@ bool EncoderCache::let_go(const EncoderInputs& request, std::uint32_t input) {
     return false;
   }
   const std::string& identifier = request.features[input].identifier;
-  return found->second.any_of([&](std::uint32_t other) { return request.features[other].identifier == identifier; });
+  return found->second.any_of([&](std::uint32_t other) {
+    QUIRE_CHECK(other < request.features.size(), "a request holds outputs by inputs that it has");
+    return request.features[other].identifier == identifier;
+  });
 }
 
 std::optional<std::int64_t> EncoderCache::num_kept_embeds(std::string_view identifier) const {
@@ -134,6 +138,7 @@ void EncoderCache::release_all(const EncoderInputs& request) {
 
 std::span<const std::string> EncoderCache::take_freed() {
   reported_.clear();
+  QUIRE_CHECK(mode_ == EncoderCacheMode::encoder_decoder || to_report_.empty(), "what is kept is reported when it is evicted");
   if (mode_ == EncoderCacheMode::encoder_decoder) {
     reported_.swap(to_report_);
     to_report_.swap(freed_);
@@ -236,6 +241,7 @@ void EncoderCache::evict_oldest() {
   Output& output = *oldest_;
   unlink(output);
   num_free_ += output.evictable_embeds;
+  QUIRE_CHECK(num_free_ <= num_freeable_, "no more comes free than could be freed");
   auto node = cached_.extract(cached_.find(*output.identifier));
   freed_.push_back(std::move(node.key()));
 }

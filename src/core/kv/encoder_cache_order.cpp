@@ -107,6 +107,20 @@ void SmallIntSet::rebuild() {
   for (const std::uint32_t value : old)
     if (value < kDiscarded) table_[walk(table_, value, [&](std::size_t i) { return table_[i] == kEmpty; })] = value;
   num_taken_ = num_values_;
+  QUIRE_CHECK(num_taken_ < table_.size(), "a slot is free, or no search would end");
+}
+
+void SmallIntSet::check_invariants() const {
+  QUIRE_CHECK(std::has_single_bit(table_.size()) && table_.size() >= kSmallestSetTable, "tables double");
+  std::size_t num_values = 0, num_taken = 0;
+  for (const std::uint32_t value : table_) {
+    num_taken += value == kEmpty ? 0 : 1;
+    if (value >= kDiscarded) continue;
+    ++num_values;
+    const std::size_t slot = walk(table_, value, [&](std::size_t i) { return table_[i] == value || table_[i] == kEmpty; });
+    QUIRE_CHECK(table_[slot] == value, "a value is found from where it is looked for");
+  }
+  QUIRE_CHECK(num_values == num_values_ && num_taken == num_taken_, "values, and slots that were taken, are counted");
 }
 
 }  // namespace quire

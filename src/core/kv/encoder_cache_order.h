@@ -32,6 +32,8 @@ class SmallIntSet {
   void add(std::uint32_t value);
   void discard(std::uint32_t value);
   [[nodiscard]] bool empty() const { return num_values_ == 0; }
+  // Stops the program if a value cannot be found, or something is counted wrongly.
+  void check_invariants() const;
   // Clears `values` and fills it, in the order of the walk.
   void list(std::vector<std::uint32_t>& values) const;
   template <class Holds>

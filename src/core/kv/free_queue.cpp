@@ -54,6 +54,18 @@ std::vector<BlockId> FreeQueue::to_vector() const {
   return blocks;
 }
 
+void FreeQueue::check_invariants() const {
+  std::uint32_t num_linked = 0;
+  for (std::uint32_t at = 0; at < links_.size(); ++at) {
+    const Link& link = links_[at];
+    QUIRE_CHECK((link.prev == kUnlinked) == (link.next == kUnlinked), "a block is linked both ways or not at all");
+    if (link.next == kUnlinked) continue;
+    QUIRE_CHECK(link.next < links_.size() && links_[link.next].prev == at, "who comes next knows who came before");
+    num_linked += at == sentinel() ? 0 : 1;
+  }
+  QUIRE_CHECK(num_linked == size_ && links_[sentinel()].next != kUnlinked, "free blocks and the sentinel are linked, and no others");
+}
+
 bool FreeQueue::assign(std::span<const BlockId> blocks) {
   links_.assign(links_.size(), {});
   links_[sentinel()] = {sentinel(), sentinel()};
@@ -62,6 +74,7 @@ bool FreeQueue::assign(std::span<const BlockId> blocks) {
     if (block.value >= sentinel() || contains(block)) return false;
     push_back(block);
   }
+  QUIRE_CHECK(size_ == blocks.size(), "each of these is free now");
   return true;
 }
 

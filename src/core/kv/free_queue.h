@@ -30,6 +30,8 @@ class FreeQueue {
 
   // From the next one to be reused on; for tests and checks.
   [[nodiscard]] std::vector<BlockId> to_vector() const;
+  // Stops the program if neighbours do not know each other.
+  void check_invariants() const;
   // These are free, in this order. False, and the queue is good for nothing: one is none of the pool's, or twice there.
   [[nodiscard]] bool assign(std::span<const BlockId> blocks);
 

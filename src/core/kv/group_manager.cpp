@@ -148,6 +148,7 @@ void GroupManager::take_out(GroupBlockList& list, std::int64_t num_tokens, std::
 
 void GroupManager::bring_back(GroupBlockList& list, TakenBlock& taken) {
   QUIRE_CHECK(taken.index < list.blocks.size() && list.blocks[taken.index] == kNullBlock, "its place waits for it");
+  QUIRE_CHECK(taken.group == options_.group, "a block comes back to the group that it was taken out of");
   taken.block = pool_.allocate();
   list.blocks[taken.index] = taken.block;
 }
@@ -252,6 +253,7 @@ void GroupManager::own_written(GroupBlockList& list, std::int64_t num_computed) 
 }
 
 void GroupManager::take_new_block_ids(std::vector<BlockId>& out) {
+  QUIRE_CHECK(options_.record_new_blocks || new_block_ids_.empty(), "only groups that are asked to record what they take");
   out.insert(out.end(), new_block_ids_.begin(), new_block_ids_.end());
   new_block_ids_.clear();
 }

@@ -1,5 +1,6 @@
 #pragma once
 // The blocks of one sequence, per cache group. Changed by KvCacheManager only; lives in the request, survives free() with its memory.
+// On the core's thread. Others see spans of it, which the next change of the sequence's blocks ends.
 #include <algorithm>
 #include <cstdint>
 #include <optional>

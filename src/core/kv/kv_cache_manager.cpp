@@ -172,6 +172,7 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
 }
 
 void KvCacheManager::attach(std::span<GroupBlockList> groups, const KvHit& hit, std::int64_t num_local, std::int64_t num_external) {
+  QUIRE_CHECK(num_loaded_.size() == groups.size(), "a number of loaded blocks for each group");
   coordinator_->each([&](auto& manager, std::size_t group) {
     num_loaded_[group] = manager.attach(groups[group], hit_of(hit, group), num_local, num_external);
     // As vLLM does it, group by group: then a new block of one group may evict what the next group has hit. With the option all hits are
@@ -184,6 +185,7 @@ void KvCacheManager::attach(std::span<GroupBlockList> groups, const KvHit& hit, 
 
 bool KvCacheManager::fork(const KvRequest& parent, std::uint32_t parent_next, KvBlocks& child, std::uint32_t num_computed) {
   QUIRE_CHECK(num_computed <= parent.num_tokens, "a child begins with known tokens");
+  QUIRE_CHECK(&parent.blocks != &child, "nobody is a child of his own");
   const std::span<GroupBlockList> from = lists(parent.blocks);
   bool shares = true;
   const ForkPoint point{.num_computed = num_computed, .parent_next = parent_next, .parent_state = parent.num_computed_tokens};
@@ -222,6 +224,7 @@ std::uint32_t KvCacheManager::num_to_come(const KvRequest& request, std::uint32_
   const std::span<GroupBlockList> groups = lists(request.blocks);
   std::int64_t needed = 0;
   coordinator_->each([&](auto& manager, std::size_t group) { needed += manager.blocks_needed(groups[group], all, {}); });
+  QUIRE_CHECK(needed >= 0, "a sequence lacks no block, or some");
   return static_cast<std::uint32_t>(needed);
 }
 
@@ -249,6 +252,7 @@ void KvCacheManager::free_due(std::uint64_t now) {
     spare_.push_back(std::move(*one));
   }
   leaving_.erase(leaving_.begin(), end);
+  QUIRE_CHECK(leaving_.empty() || leaving_.front().due > now, "what stays is due later");
 }
 
 bool KvCacheManager::is_leaving_sound() const {
@@ -343,11 +347,13 @@ void KvCacheManager::take_events(std::vector<KvEvent>& out) {
 }
 
 PrefixCacheStats KvCacheManager::take_prefix_cache_stats() {
+  QUIRE_CHECK(stats_.hits <= stats_.queries && stats_.preempted_hits <= stats_.preempted_queries, "hits are among what was asked for");
   return std::exchange(stats_, {});
 }
 
 void KvCacheManager::check_invariants(std::span<const KvBlocks* const> sequences) const {
   check_rules(broken_rule(sequences));
+  pool_.check_lists();
 }
 
 const Rule* KvCacheManager::broken_rule(std::span<const KvBlocks* const> sequences) const {
@@ -355,7 +361,10 @@ const Rule* KvCacheManager::broken_rule(std::span<const KvBlocks* const> sequenc
   for (const KvBlocks* sequence : sequences) {
     for (const GroupBlockList& list : sequence->groups_) {
       QUIRE_RULE(!list.last_state_block || *list.last_state_block < list.blocks.size(), "the last state is in the list");
-      for (const BlockId block : list.blocks) holders[block.value] += block == kNullBlock ? 0 : 1;
+      for (const BlockId block : list.blocks) {
+        QUIRE_CHECK(block.value < holders.size(), "sequences hold blocks of the pool");
+        holders[block.value] += block == kNullBlock ? 0 : 1;
+      }
     }
   }
   for (const Leaving& one : leaving_)

@@ -65,6 +65,9 @@ void KvCoordinator::make_buckets(const KvCacheConfig& config) {
   std::ranges::copy_if(buckets_, std::back_inserter(others), [](const Bucket& bucket) { return !bucket.is_full; });
   std::erase_if(buckets_, [](const Bucket& bucket) { return !bucket.is_full; });
   std::ranges::move(others, std::back_inserter(buckets_));
+  std::size_t num_groups_found = 0;
+  for (const Bucket& bucket : buckets_) num_groups_found += bucket.groups.size();
+  QUIRE_CHECK(num_groups_found == config.groups.size(), "each group is searched with one bucket");
 }
 
 std::uint32_t KvCoordinator::block_size(std::uint32_t group) const {
@@ -109,6 +112,7 @@ std::int64_t KvCoordinator::find_dropping_once(std::span<const BlockHash> hashes
   while (true) {
     const std::int64_t left = pass_dropping_once(hashes, num_tokens);
     if (left >= num_tokens) break;
+    QUIRE_CHECK(left >= 0, "a hit becomes shorter until nothing is left of it");
     num_tokens = left;
     if (single_pass) break;
   }

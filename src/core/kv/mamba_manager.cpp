@@ -13,7 +13,9 @@
 namespace quire {
 
 MambaManager::MambaManager(const GroupOptions& options, const MambaSpec& spec, BlockPool& pool)
-    : SkippingManager(options, pool), mode_(spec.mode), num_speculative_(spec.num_speculative_blocks), spec_block_size_(spec.block_size) {}
+    : SkippingManager(options, pool), mode_(spec.mode), num_speculative_(spec.num_speculative_blocks), spec_block_size_(spec.block_size) {
+  QUIRE_CHECK(spec_block_size_ > 0 && tokens_.size() % spec_block_size_ == 0, "a block over all ranks is a whole number of blocks");
+}
 
 void MambaManager::find(HitQuery& query) const {
   query.assign_null(0);

@@ -80,7 +80,24 @@ void PrefixIndex::clear() {
   size_ = 0;
 }
 
+void PrefixIndex::check_invariants() const {
+  std::uint32_t num_chained = 0;
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    QUIRE_CHECK((buckets_[i].first == kEnd) == (buckets_[i].last == kEnd), "a chain has a first and a last, or neither");
+    std::uint32_t before = kEnd;
+    for (std::uint32_t at = buckets_[i].first; at != kEnd; at = entries_[at].next) {
+      QUIRE_CHECK(at < entries_.size() && ++num_chained <= size_, "a chain is of blocks with a name, each once");
+      QUIRE_CHECK(entries_[at].prev == before, "a chain can be walked back");
+      QUIRE_CHECK(bucket(name_of(BlockId{at})) == i, "a name is in the chain where it is looked for");
+      before = at;
+    }
+    QUIRE_CHECK(buckets_[i].last == before, "a chain ends where its bucket says");
+  }
+  QUIRE_CHECK(num_chained == size_, "each block with a name is in a chain");
+}
+
 std::uint32_t PrefixIndex::previous_of(std::uint32_t block, bool same_name) const {
+  QUIRE_CHECK(block < entries_.size() && entries_[block].num_hashes > 0, "asked of a block with a name");
   std::uint32_t at = entries_[block].prev;
   while (same_name && at != kEnd && !matches(at, name_of(BlockId{block}))) at = entries_[at].prev;
   return at;
@@ -98,6 +115,7 @@ std::vector<PrefixIndex::Named> PrefixIndex::to_named(std::vector<BlockHash>& ha
     const auto first = hashes_.begin() + static_cast<std::ptrdiff_t>(std::size_t{block} * max_hashes_);
     hashes.insert(hashes.end(), first, first + entry.num_hashes);
   }
+  QUIRE_CHECK(all.size() == size_, "all blocks with a name are listed");
   return all;
 }
 

@@ -46,6 +46,8 @@ class PrefixIndex {
   void insert(const BlockName& name, BlockId block);
   void remove(BlockId block);
   void clear();
+  // Stops the program if a chain is broken, or a name is in another chain than its own.
+  void check_invariants() const;
 
   // A block with a name, and the block before it in its chain (kEnd: none), by which the order of insertion is told without a walk.
   struct Named {

@@ -83,6 +83,7 @@ std::vector<double> KvResidency::reuse_gaps(const Life& life) {
   const std::uint32_t first = life.num_accesses > kNumAccesses ? life.num_accesses - kNumAccesses : 0;
   for (std::uint32_t i = first + 1; i < life.num_accesses; ++i)
     gaps.push_back(seconds(life.accesses_ns[i % kNumAccesses] - life.accesses_ns[(i - 1) % kNumAccesses]));
+  QUIRE_CHECK(gaps.size() < kNumAccesses, "gaps lie between the accesses that are kept");
   return gaps;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "quire/ids.h"
 #include "quire/watch.h"
 
@@ -17,7 +18,10 @@ class ShownBlocks {
  public:
   [[nodiscard]] bool is_on() const { return !blocks_.empty(); }
   // As they are now; nothing is known of their uses.
-  void begin(std::vector<WatchedBlock> blocks) { blocks_ = std::move(blocks); }
+  void begin(std::vector<WatchedBlock> blocks) {
+    QUIRE_CHECK(!blocks.empty(), "a pool has blocks: none would mean that nobody watches");
+    blocks_ = std::move(blocks);
+  }
   void end() { blocks_ = {}; }
   // What follows happens at this time, s.
   void at(double now_s) { now_ = now_s > 0.0 ? static_cast<std::uint32_t>(static_cast<std::uint64_t>(now_s * kPerSecond)) : 0; }
@@ -28,6 +32,7 @@ class ShownBlocks {
   // By one more request: so many hold it now.
   void on_found(BlockId block, std::uint32_t num_holders) {
     if (!is_on()) return;
+    QUIRE_CHECK(block.value < blocks_.size(), "a block of the pool is found");
     WatchedBlock& shown = blocks_[block.value];
     shown.last_use = now_;
     shown.num_holders = saturated(num_holders);
@@ -35,6 +40,7 @@ class ShownBlocks {
   }
   void on_released(BlockId block, std::uint32_t num_holders) {
     if (!is_on()) return;
+    QUIRE_CHECK(block.value < blocks_.size(), "a block of the pool is let go");
     blocks_[block.value].last_use = now_;
     blocks_[block.value].num_holders = saturated(num_holders);
   }

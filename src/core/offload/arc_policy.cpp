@@ -22,6 +22,7 @@ void ArcPolicy::insert(std::uint32_t slot) {
 }
 
 void ArcPolicy::insert_oldest(std::uint32_t slot) {
+  QUIRE_CHECK(slot < in_t2_.size(), "a slot of the tier was filled before");
   in_t2_[slot] = 0;
   t1_.push_oldest(slot);
   ghosts_.forget(keys_.key_of(slot));

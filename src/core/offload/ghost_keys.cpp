@@ -57,7 +57,9 @@ void GhostKeys::check_invariants(const KeyIndex& residents) const {
       QUIRE_CHECK(list_of_[entry] == list && index_.find(index_.key_of(entry)) == entry);
       QUIRE_CHECK(residents.find(index_.key_of(entry)) == kNoIndex, "a resident key is remembered as evicted");
     });
+    of(list).check_invariants();
   }
+  index_.check_invariants();
 }
 
 }  // namespace quire

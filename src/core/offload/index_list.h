@@ -54,6 +54,16 @@ class IndexList {
     --size_;
   }
 
+  // Stops the program if the list cannot be walked both ways.
+  void check_invariants() const {
+    std::uint32_t num_walked = 0, before = kNoIndex;
+    for (std::uint32_t index = first_; index != kNoIndex; index = links_[index].next) {
+      QUIRE_CHECK(index < links_.size() && ++num_walked <= size_, "a list is of elements of the array, each once");
+      QUIRE_CHECK(links_[index].prev == before, "an element knows the one before it");
+      before = index;
+    }
+    QUIRE_CHECK(num_walked == size_ && last_ == before, "elements are counted, and the last one ends the list");
+  }
   // Calls body(index) from front to back; the body must not change the list.
   template <class Body>
   void for_each(Body&& body) const {

@@ -7,6 +7,18 @@
 
 namespace quire {
 
+void KeyIndex::check_invariants() const {
+  std::uint32_t num_chained = 0;
+  for (std::size_t head = 0; head < buckets_.size(); ++head) {
+    for (std::uint32_t entry = buckets_[head]; entry != kNoIndex; entry = next_[entry]) {
+      QUIRE_CHECK(entry < keys_.size() && ++num_chained <= size_, "an entry with a key is in one chain");
+      QUIRE_CHECK(bucket(keys_[entry]) == head, "a key is in the chain where it is looked for");
+      QUIRE_CHECK(find(keys_[entry]) == entry, "no two entries carry one key");
+    }
+  }
+  QUIRE_CHECK(num_chained == size_, "entries with a key are counted");
+}
+
 KeyIndex::KeyIndex(std::uint32_t num_entries)
     : keys_(num_entries), next_(num_entries, kNoIndex), buckets_(std::bit_ceil(std::max<std::size_t>(2, num_entries)), kNoIndex) {
   shift_ = 64U - static_cast<unsigned>(std::countr_zero(buckets_.size()));

@@ -27,6 +27,8 @@ class KeyIndex final : public SlotKeys {
   // Neither the key nor the entry may be in the index.
   void insert(const OffloadKey& key, std::uint32_t entry);
   void remove(std::uint32_t entry);
+  // Stops the program if a key is not where it is looked for, or there are more or fewer than are counted.
+  void check_invariants() const;
 
  private:
   [[nodiscard]] std::size_t bucket(const OffloadKey& key) const {

@@ -331,6 +331,7 @@ void OffloadLedger::check_invariants() const {
     QUIRE_CHECK(policy_->is_evictable(slot) == (ref_counts_[slot] == 0), "only ready slots are evictable");
   }
   QUIRE_CHECK(num_resident == index_.size());
+  index_.check_invariants();
   if (filter_) filter_->check_invariants();
 }
 

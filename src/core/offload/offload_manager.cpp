@@ -1,5 +1,6 @@
 #include "quire/offload_manager.h"
 
+#include "base/check.h"
 #include "core/offload/offload_ledger.h"
 
 namespace quire {
@@ -11,7 +12,9 @@ Result<std::unique_ptr<OffloadManager>> OffloadManager::create(const OffloadOpti
   return std::unique_ptr<OffloadManager>(new OffloadManager(*std::move(ledger)));
 }
 
-OffloadManager::OffloadManager(std::unique_ptr<OffloadLedger> ledger) : ledger_(std::move(ledger)) {}
+OffloadManager::OffloadManager(std::unique_ptr<OffloadLedger> ledger) : ledger_(std::move(ledger)) {
+  QUIRE_CHECK(ledger_ != nullptr, "a manager keeps a ledger");
+}
 OffloadManager::~OffloadManager() = default;
 
 std::uint32_t OffloadManager::lookup(std::span<const OffloadKey> keys) {

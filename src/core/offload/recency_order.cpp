@@ -52,6 +52,8 @@ void RecencyOrder::append_oldest(std::size_t most, std::vector<std::uint32_t>& s
 }
 
 void RecencyOrder::check_invariants() const {
+  all_.check_invariants();
+  evictable_.check_invariants();
   std::uint32_t expected = evictable_.front();
   std::uint32_t count = 0;
   all_.for_each([&](std::uint32_t slot) {

@@ -63,6 +63,8 @@ std::vector<ReuseFilter::Counted> ReuseFilter::snapshot() const {
 void ReuseFilter::check_invariants() const {
   QUIRE_CHECK(index_.size() == order_.size() && order_.size() <= links_.size());
   order_.for_each([&](std::uint32_t entry) { QUIRE_CHECK(index_.find(index_.key_of(entry)) == entry && counts_[entry] > 0); });
+  order_.check_invariants();
+  index_.check_invariants();
 }
 
 }  // namespace quire

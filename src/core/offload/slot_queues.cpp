@@ -22,17 +22,20 @@ SlotQueues::Queue SlotQueues::take_announced() {
 }
 
 void SlotQueues::insert(std::uint32_t slot) {
+  QUIRE_CHECK(slot < queue_of_.size(), "a slot of the tier is filled");
   queue_of_[slot] = take_announced();
   of(queue_of_[slot]).push_newest(slot);
 }
 
 void SlotQueues::replace(std::uint32_t old, std::uint32_t slot) {
+  QUIRE_CHECK(old < queue_of_.size() && slot < queue_of_.size(), "a slot of the tier takes the place of another one");
   take_announced();
   queue_of_[slot] = queue_of_[old];
   of(queue_of_[old]).replace(old, slot);
 }
 
 void SlotQueues::insert_oldest(Queue queue, std::uint32_t slot) {
+  QUIRE_CHECK(slot < queue_of_.size(), "a slot of the tier was filled before");
   queue_of_[slot] = queue;
   of(queue).push_oldest(slot);
 }
@@ -47,6 +50,9 @@ void SlotQueues::move(std::uint32_t slot, Queue queue) {
 }
 
 void SlotQueues::check_invariants() const {
+  std::array<std::uint32_t, 2> num_left{};
+  for (std::size_t i = num_taken_; i < announced_.size(); ++i) ++num_left[index(announced_[i])];
+  QUIRE_CHECK(num_taken_ <= announced_.size() && num_left == num_announced_, "what was announced and is not there yet is counted");
   for (const Queue queue : {Queue::first, Queue::second}) {
     of(queue).check_invariants();
     all(queue).for_each([&](std::uint32_t slot) { QUIRE_CHECK(queue_of_[slot] == queue, "a slot knows its queue"); });

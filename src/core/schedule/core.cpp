@@ -78,6 +78,7 @@ Result<std::unique_ptr<Core>> Core::make(const CoreConfig& config, const CoreSea
     if (!made) return std::unexpected(made.error());
     hash = std::move(*made);
   }
+  QUIRE_CHECK((hash != nullptr) == (seams.hash == nullptr), "blocks are named by one function");
   return std::unique_ptr<Core>(new Core(std::make_unique<State>(config, seams, std::move(hash))));
 }
 
@@ -201,6 +202,7 @@ Result<bool> Core::State::reset_prefix_cache(bool preempt_running, bool reset_co
   if (!preempt_running && swap.any_out()) return false;
   if (preempt_running) {
     swap.drop_all(EventCause::ended_by_host);
+    QUIRE_CHECK(!swap.any_out(), "nothing lies elsewhere any more");
     while (forks.give_up_share(EventCause::ended_by_host) || giving_way.end_early_load()) {
     }
     // Their tokens stay, so nothing that was put out is lost; only their keys and values are computed again.

@@ -49,6 +49,7 @@ const Rule* broken_rule_of_request(const Request& request, const CoreConfig& con
 
 void Core::check_invariants() const {
   check_rules(state_->broken_rule());
+  state_->kv.pool().check_lists();
 }
 
 const Rule* Core::State::broken_rule() const {

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <type_traits>
 
+#include "base/check.h"
 #include "core/schedule/state.h"
 #include "quire/core.h"
 
@@ -97,6 +98,7 @@ void Core::finish(std::span<const RequestId> ids, RequestStatus status, std::vec
   const std::size_t num_before = finished.size();
   if (calls != nullptr) calls->finish(ids, status, input);
   state_->finish(ids, status, finished, input);
+  QUIRE_CHECK(finished.size() >= num_before, "who has ended is added to those that were there");
   if (calls != nullptr) calls->answered(finished.size() - num_before);
 }
 

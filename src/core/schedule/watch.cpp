@@ -6,6 +6,7 @@
 #include <ranges>
 #include <variant>
 
+#include "base/check.h"
 #include "core/schedule/state.h"
 
 namespace quire {
@@ -62,6 +63,7 @@ void show_owner(const Request& request, std::uint32_t group, bool is_full, std::
   const auto owner = static_cast<std::uint32_t>(request.id.value);
   for (const BlockId block : std::views::reverse(request.blocks.blocks(group))) {
     if (block == kNullBlock) return;
+    QUIRE_CHECK(block.value < blocks.size(), "who owns a block owns one of the pool");
     const bool is_owned = blocks[block.value].owner != WatchedBlock::kNobody;
     if (is_owned && is_full) return;
     if (!is_owned) blocks[block.value].owner = owner;
@@ -94,7 +96,10 @@ void Core::watch(WatchFrame& frame) {
   for (const auto& [id, request] : s.table.all()) own(*request);
   for (const OpenTransfers::Entry& transfer : s.open_transfers.all()) {
     const std::uint8_t flag = transfer.direction == TransferDirection::load ? WatchedBlock::kLoading : WatchedBlock::kStoring;
-    for (const BlockId block : transfer.blocks) frame.blocks[block.value].flags |= flag;
+    for (const BlockId block : transfer.blocks) {
+      QUIRE_CHECK(block.value < frame.blocks.size(), "a transfer is shown at a block of the pool");
+      frame.blocks[block.value].flags |= flag;
+    }
   }
 }
 

@@ -1,3 +1,5 @@
+// Which LoRA adapters there are, and whose weights are in memory. Called on the threads of clients and operators when one is named, loaded
+// or unloaded. Files are read, and weights freed, with the mutex let go, so that a name that is known never waits for another one's file.
 #include "engine/adapters/adapter_registry.h"
 
 #include <fmt/format.h>

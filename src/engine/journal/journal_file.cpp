@@ -1,5 +1,6 @@
-// Room on the disk is reserved ahead, without making the file longer: so a disk that fills up is found before a frame is cut, and the frame
-// that says so has its place. Whatever fails, the file ends with a whole frame, or with one that fails its check.
+// A file of a journal that grows, and the room for it. The thread of JournalWriter calls it. Room on the disk is reserved ahead, without
+// making the file longer: so a disk that fills up is found before a frame is cut, and the frame that says so has its place. Whatever fails,
+// the file ends with a whole frame, or with one that fails its check.
 #include "engine/journal/journal_file.h"
 
 #include <fcntl.h>

@@ -1,5 +1,7 @@
 #pragma once
 // Writes calls to files and to memory, on a thread of its own.
+// The core's thread hands over calls and states, and never waits for the disk: where that is too slow the journal ends and says so. Members
+// of CoreJournal that look at it, and save(), are called from any thread.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>

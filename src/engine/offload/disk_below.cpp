@@ -1,6 +1,7 @@
-// Two threads meet here under one mutex: the host's, which gives out slots and asks for blocks, and this object's own, which looks every
-// few milliseconds for slots that all workers have filled and begins to write them. Bytes are moved by neither of them but by the store's
-// threads. What other processes do to the memory shows in nothing but the numbers that they write (is_copied()).
+// The disk below a host's memory, for vLLM's offloading. Two threads meet here under one mutex: the host's, which gives out slots and asks
+// for blocks, and this object's own, which looks every few milliseconds for slots that all workers have filled and begins to write them.
+// Bytes are moved by neither of them but by the store's threads. What other processes do to the memory shows in nothing but the numbers
+// that they write (is_copied()).
 #include "engine/offload/disk_below.h"
 
 #include <algorithm>

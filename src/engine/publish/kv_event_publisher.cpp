@@ -1,6 +1,6 @@
-// The engine thread writes a batch into bytes and puts them into a queue; the thread here sends them, keeps the last ones, and looks every
-// 100 ms at most whether somebody asks for them. ZeroMQ's PUB never waits for who subscribes: beyond the high-water mark it drops, per
-// subscriber.
+// Events of the KV cache on their way to who subscribes. The engine thread writes a batch into bytes and puts them into a queue; the thread
+// here sends them, keeps the last ones, and looks every 100 ms at most whether somebody asks for them. ZeroMQ's PUB never waits for who
+// subscribes: beyond the high-water mark it drops, per subscriber.
 #include "engine/publish/kv_event_publisher.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Called by the step loop between two steps. A request that is here has been accepted and has no place in the core: whatever ends it must
-// find it here.
+// Requests whose pictures are encoded before they go to the core. Called by the step loop between two steps. A request that is here has
+// been accepted and has no place in the core: whatever ends it must find it here.
 #include "engine/requests/live_pictures.h"
 
 #include <algorithm>

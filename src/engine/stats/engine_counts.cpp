@@ -1,3 +1,5 @@
+// What the engine counts of requests and steps. Called by the step loop on the engine thread, for each output and each step: so a call is
+// an addition or two, and nothing here waits or takes a lock. Others read copies.
 #include "engine/stats/engine_counts.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The tier in host memory. Made before the engine runs; then the engine thread calls tend() and stats(), and the core, on it, the connector
+// and through that assign(), left() and dropped(). The bytes are moved by the transport's threads. Nothing here waits for them.
 #include "engine/tiers/dram_tier.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// Made once, before the engine's thread is there: creating it measures how fast this machine moves blocks, since the core chooses between
-// swapping and computing anew by these rates. Files of a swap are worth nothing to a later process, and go when this one ends.
+// Where the blocks of preempted requests lie: places in memory, and in a file behind them. Made once, before the engine's thread is there:
+// creating it measures how fast this machine moves blocks, since the core chooses between swapping and computing anew by these rates. Files
+// of a swap are worth nothing to a later process, and go when this one ends.
 #include "engine/tiers/kv_swap.h"
 
 #include <fmt/format.h>

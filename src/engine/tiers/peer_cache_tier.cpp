@@ -1,6 +1,6 @@
-// Made by the thread that makes the engine: what was written is read, this server's blocks are offered, and a tier as any store's is opened
-// over the others. Nothing here runs later. All of it may be wrong through what a user wrote, so all of it ends in errors that name the
-// flag.
+// Other servers' caches as a tier. Made by the thread that makes the engine: what was written is read, this server's blocks are offered,
+// and a tier as any store's is opened over the others. Nothing here runs later. All of it may be wrong through what a user wrote, so all of
+// it ends in errors that name the flag.
 #include "engine/tiers/peer_cache_tier.h"
 
 #include <fmt/format.h>

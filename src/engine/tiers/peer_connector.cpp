@@ -1,5 +1,5 @@
-// Called by the core in the middle of steps, and by the engine between them. It waits for nothing: what it asks of the server's and the
-// fetcher's thread is a line in their queue.
+// What a request loads from other servers, as a connector. Called by the core in the middle of steps, and by the engine between them. It
+// waits for nothing: what it asks of the server's and the fetcher's thread is a line in their queue.
 #include "engine/tiers/peer_connector.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Made by the thread that makes the engine; then the engine's thread calls it. The threads of the side channel are the store's, and see
-// neither this object nor the connector.
+// Blocks for and from another server, request by request. Made by the thread that makes the engine; then the engine's thread calls it. The
+// threads of the side channel are the store's, and see neither this object nor the connector.
 #include "engine/tiers/peer_tier.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// Two threads beside those of the store: the engine's calls tend(), stats() and, through the core, the connector and assign(); the tier's
-// own looks at the store's counters some times a second. The engine's thread asks the store for nothing that it would have to wait for.
+// The tier in a store that servers share. Two threads beside those of the store: the engine's calls tend(), stats() and, through the core,
+// the connector and assign(); the tier's own looks at the store's counters some times a second. The engine's thread asks the store for
+// nothing that it would have to wait for.
 #include "engine/tiers/remote_tier.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// What a simulation takes from a journal: it is replayed, and what requests got and how long steps took is gathered from the calls. Called
+// by the lab's programs, on their thread. A journal that does not replay whole is refused, since its numbers would be of another run.
 #include "lab/replay/journal_runs.h"
 
 #include <fmt/format.h>

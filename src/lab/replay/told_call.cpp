@@ -1,3 +1,5 @@
+// The last call of a core that is run again, its answer as a JournalRecorder digests it, and counts of all calls. Told by that core on the
+// thread that replays. It must digest exactly what the recorder does, or every replay would differ.
 #include "lab/replay/told_call.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Results for programs. Times are seconds.
+// Results for programs. Times are seconds. Called by the lab's commands when a run is over; pure functions. Names are an interface: one
+// that is there stays.
 #include <fmt/format.h>
 
 #include <iterator>

@@ -1,4 +1,5 @@
-// Results as pictures: panels of lines over an axis. Light background, so that they can be shown anywhere.
+// Results as pictures: panels of lines over an axis. Light background, so that they can be shown anywhere. Called by the lab's commands
+// when a run is over; pure functions. Names from workloads are escaped.
 #include <fmt/format.h>
 
 #include <algorithm>

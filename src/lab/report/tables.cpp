@@ -1,4 +1,4 @@
-// Results as text for people.
+// Results as text for people. Called by the lab's commands when a run is over; pure functions. What is rounded here is whole in the JSON.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// What may be simulated, and the configuration of the core that is. Called once for each simulation, on its thread. Workloads and options
+// come from files and flags: everything that could make the core or the virtual clock go wrong is refused here, by the field's name.
 #include "lab/simulate/core_config.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 #pragma once
 // One engine in virtual time: the shipping core, and the loop of vLLM's EngineCore around it.
+// Stepped by the simulation, on its one thread. It must know no time but the one it is told: equal calls give equal results.
 #include <cstdint>
 #include <deque>
 #include <limits>

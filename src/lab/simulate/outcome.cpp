@@ -1,3 +1,5 @@
+// From what became of the requests to a result: times, rates and shares of the whole run. Called once, when a simulation is over, on its
+// thread; pure arithmetic. Requests that were refused or never ended are counted as such, and are in no time and no rate.
 #include "lab/simulate/outcome.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // The loop over all instances and arrivals, in the order of time. At equal times arrivals go first, then instances by number.
+// One thread, the caller's. Nothing in it may depend on the machine or its clock: equal arguments give equal results, to the last bit.
 #include <fmt/format.h>
 
 #include <algorithm>

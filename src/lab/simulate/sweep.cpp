@@ -1,4 +1,5 @@
-// Many simulations of one workload that differ in a few options.
+// Many simulations of one workload that differ in a few options. Called by quire simulate; they run beside each other on threads of this
+// call, and share what they only read. The order of the results is that of the options, whichever ended first.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Formats with one request per line.
+// Formats with one request per line. Called by read_workload.cpp for each line, on the caller's thread. Lines come from anybody's files:
+// counts and times are held to their bounds, and what is wrong is an error that names the line.
 #include "lab/workload/formats.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// A model that is loaded: the decoder and, where there are any, the encoders of pictures and of sound. Made by the thread that builds the
+// engine; then the worker calls it, one pass at a time, on the thread that leads the step. It only hands on: what is computed is the
+// decoder's.
 #include "runtime/model/model.h"
 
 #include <algorithm>

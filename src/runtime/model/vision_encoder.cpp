@@ -1,4 +1,6 @@
 // What encoders of pictures have in common: runs, products on the pool, and the bytes of pictures as the processor makes numbers of them.
+// Called by the worker (picture_encoder.h) behind a pass, or before one that needs a picture at once, with the pool. Numbers are rounded
+// where transformers' processors round them.
 #include "runtime/model/vision_encoder.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
-// The thread of the store, questions and loads on their way to a peer and back to who asked. It waits for nothing but poll() and the
-// look-up of a host's name, and believes nothing: an answer is that of the key and this connection, a block that of the name that the
-// request's own tokens give it. What a peer does wrong is in peer_cache_trust.cpp. Jobs and questions are told of without the mutex.
+// Asks other servers for blocks by name, and loads them. The thread of the store, questions and loads on their way to a peer and back to
+// who asked. It waits for nothing but poll() and the look-up of a host's name, and believes nothing: an answer is that of the key and this
+// connection, a block that of the name that the request's own tokens give it. What a peer does wrong is in peer_cache_trust.cpp. Jobs and
+// questions are told of without the mutex.
 #include "runtime/remote/peer_cache.h"
 
 #include <poll.h>

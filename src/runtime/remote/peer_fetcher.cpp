@@ -1,6 +1,7 @@
-// One thread, which waits for nothing but poll() and the look-up of a host's name. It believes nothing: a block is handed on when its MAC
-// is that of the key, this connection, and the name that the request's own tokens give it. One that is not ends the connection, and what
-// has not come by then is computed. Jobs are called without the mutex.
+// Fetches a request's blocks from the server that has computed its prompt. One thread, which waits for nothing but poll() and the look-up
+// of a host's name. It believes nothing: a block is handed on when its MAC is that of the key, this connection, and the name that the
+// request's own tokens give it. One that is not ends the connection, and what has not come by then is computed. Jobs are called without the
+// mutex.
 #include "runtime/remote/peer_fetcher.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// One thread accepts, reads and writes; nothing that comes in makes it wait or take more than a frame of memory per connection. What a
-// consumer asks for is looked at when its MAC is right, and not before. The mutex is never held while a block is copied, sealed or sent,
-// nor while a job is told that it is over.
+// Gives the blocks of requests to the servers that go on with them. One thread accepts, reads and writes; nothing that comes in makes it
+// wait or take more than a frame of memory per connection. What a consumer asks for is looked at when its MAC is right, and not before. The
+// mutex is never held while a block is copied, sealed or sent, nor while a job is told that it is over.
 #include "runtime/remote/peer_server.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// The pictures that wait for the encoder, and the embeddings that stay. take() and the queue are called from any thread, and take the mutex
+// for moments; all else by the worker, on the thread that leads a step or the engine's between two. Nothing is encoded with the mutex held.
 #include "runtime/worker/picture_encoder.h"
 
 #include <algorithm>

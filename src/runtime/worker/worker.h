@@ -1,5 +1,7 @@
 #pragma once
 // Runs the plans of the core. The worker keeps the token histories and feeds its own samples back, so a plan never waits for a token.
+// Called by the engine thread as WorkerBase says; a step runs on the threads of the pool, led by one of them. It decides nothing about
+// requests: a plan that does not fit what it remembers stops the program.
 #include <cstdint>
 #include <functional>
 #include <limits>

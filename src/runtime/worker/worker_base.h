@@ -1,5 +1,7 @@
 #pragma once
 // The seam between the engine and what computes.
+// The engine's thread calls it; a model on this machine (worker.h), and a simulated one, are behind it. Neither knows the core: they see
+// plans, and answer results.
 #include <cstdint>
 #include <functional>
 #include <optional>

@@ -1,6 +1,7 @@
-// Its threads live from the constructor to the destructor. The server's thread pushes jobs and takes finished ones; each other thread runs
-// its own one after another. Between them are only the lock-free queue, the semaphore and the list of finished jobs: a thread of low
-// priority may be stopped anywhere, and nobody must wait for it then.
+// The threads that work off what would keep the server from its clients. Its threads live from the constructor to the destructor. The
+// server's thread pushes jobs and takes finished ones; each other thread runs its own one after another. Between them are only the
+// lock-free queue, the semaphore and the list of finished jobs: a thread of low priority may be stopped anywhere, and nobody must wait for
+// it then.
 #include "server/http/job_pool.h"
 
 #include <sys/eventfd.h>

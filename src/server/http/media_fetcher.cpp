@@ -1,5 +1,6 @@
-// Any thread of the job pool calls this, and waits. Nothing that comes back is trusted: not the address that a name stands for (it may be
-// one of this network), not where a redirect leads, not a length that a header tells. One connection per address, and no cookies.
+// Fetches what a body names by its address. Any thread of the job pool calls this, and waits. Nothing that comes back is trusted: not the
+// address that a name stands for (it may be one of this network), not where a redirect leads, not a length that a header tells. One
+// connection per address, and no cookies.
 #include "server/http/media_fetcher.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// The thread sleeps until there is a span, waits for others to go with it, and sends them in one request. What the collector does not take
-// within the time is lost: a trace is not worth the memory of a server whose collector is gone. Nothing here is called by the engine.
+// Sends spans of requests to a collector (OTLP). The thread sleeps until there is a span, waits for others to go with it, and sends them in
+// one request. What the collector does not take within the time is lost: a trace is not worth the memory of a server whose collector is
+// gone. Nothing here is called by the engine.
 #include "server/http/span_exporter.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// The curve of the cache's sizes as JSON. Asked for and written on the server's thread; the engine looks between two steps. Who has a
+// tenant's key is shown that tenant's curve, never another one's nor that of all.
 #include "server/operate/cache_curve.h"
 
 #include <fmt/format.h>

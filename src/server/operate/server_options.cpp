@@ -1,3 +1,5 @@
+// Whether a server can run with its options. Called once, by the thread that makes it, before anything listens. What is given by who
+// operates it may be wrong in any field: each error names the option, so that none is found wrong once clients are there.
 #include "quire/server_options.h"
 
 #include <fmt/format.h>

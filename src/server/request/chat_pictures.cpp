@@ -1,5 +1,5 @@
-// Where the body is read, on the server's thread or one of the job pool (which bodies with addresses go to). Nothing is decoded here but
-// base64: how many pictures there may be, and how large they are, is known before any is.
+// Finds the pictures in a conversation. Where the body is read, on the server's thread or one of the job pool (which bodies with addresses
+// go to). Nothing is decoded here but base64: how many pictures there may be, and how large they are, is known before any is.
 #include "server/request/chat_pictures.h"
 
 #include <fmt/format.h>

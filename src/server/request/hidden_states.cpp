@@ -1,5 +1,5 @@
-// Reading and checking happen on the pool that parses requests, writing on one that may wait for a disk. A file is written under another
-// name and renamed, so that nobody ever reads half of one.
+// Rows of a prompt's last layer in a file. Reading and checking happen on the pool that parses requests, writing on one that may wait for a
+// disk. A file is written under another name and renamed, so that nobody ever reads half of one.
 #include "server/request/hidden_states.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// On a thread of the job pool, as a rule: what is costly about a picture happens here. Its size is known from the first bytes, so a prompt
-// that does not fit, or asks for too much memory, is refused before anything is decoded.
+// From the pictures of a conversation to tiles and places in its prompt. On a thread of the job pool, as a rule: what is costly about a
+// picture happens here. Its size is known from the first bytes, so a prompt that does not fit, or asks for too much memory, is refused
+// before anything is decoded.
 #include "server/request/picture_prompt.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 #pragma once
 // The parsed template. Trees are at most kMaxTreeDepth deep, so walking and freeing them needs bounded stack.
+// Made by the parser, once per template, and read by all renders of it at once, on any thread: nothing changes it.
 #include <memory>
 #include <string>
 #include <utility>

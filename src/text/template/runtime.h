@@ -1,5 +1,7 @@
 #pragma once
 // One render: its objects, its budget, and Python's operations on values. Everything here throws Failure.
+// One object per render, on one thread; it dies with the render, and all values with it. Templates come with models and are not trusted:
+// what can be repeated is charged before it is done.
 #include <string>
 #include <string_view>
 #include <vector>

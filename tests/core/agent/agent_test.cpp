@@ -60,6 +60,7 @@ TEST(ToolTimes, DoesAsANaiveListDoes) {
       for (const double gap : known->second) sum += gap;
       ASSERT_EQ(tools.mean_s(name), sum / static_cast<double>(known->second.size()));
     }
+    tools.check_invariants();
   }
 }
 
@@ -117,6 +118,7 @@ TEST(JobTable, DoesAsANaiveListDoes) {
       }
     }
     ASSERT_EQ(jobs.size(), naive.size());
+    jobs.check_invariants();
     for (const Known& known : naive)
       ASSERT_TRUE(jobs.find(known.name) != nullptr &&
                   jobs.find(known.name)->num_requests == static_cast<std::uint32_t>(known.num_requests));
@@ -158,6 +160,7 @@ TEST(PinList, DoesAsANaiveListDoes) {
         expect(pins.take_oldest(), std::ranges::min_element(naive, {}, &Pin::expiry));
     }
     ASSERT_EQ(pins.all().size(), naive.size());
+    pins.check_invariants();
     const auto least = std::ranges::min_element(naive, {}, &Pin::expiry);
     ASSERT_EQ(pins.next_expiry(), least == naive.end() ? std::nullopt : std::optional(least->expiry));
   }

@@ -47,5 +47,26 @@ TEST(SpoiledAgentDeathTest, AToolIsKnownByAGapAndToolsAreBounded) {
       "names from outside are bounded");
 }
 
+TEST(SpoiledAgentDeathTest, ListsAreWhatTheirJobsSay) {
+  JobTable jobs(2);
+  Job& job = jobs.acquire("a");
+  PinList pins;
+  pins.add({.request = RequestId{1}, .job = &job, .expiry = 1.0});
+  jobs.check_invariants();
+  pins.check_invariants();
+  EXPECT_DEATH(
+      {
+        job.num_requests = 0;
+        jobs.check_invariants();
+      },
+      "a job that no request names is idle");
+  EXPECT_DEATH(
+      {
+        pins.next_expiry_ = 2.0;
+        pins.check_invariants();
+      },
+      "the least expiry is kept");
+}
+
 }  // namespace
 }  // namespace quire

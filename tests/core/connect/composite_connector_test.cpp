@@ -271,11 +271,11 @@ struct TwoTiers {
       }
       const std::vector<TransferCompletion> over = std::exchange(open, {});
       d.apply({}, {.completions = over});
+      composite.check_invariants();
+      for (const auto& tier : {upper, lower}) tier->check_invariants();
     }
     EXPECT_TRUE(d.core->all_blocks_free());
     EXPECT_EQ(composite.num_tracked() + upper->num_tracked() + lower->num_tracked(), 0U);
-    upper->ledger().check_invariants();
-    lower->ledger().check_invariants();
     EXPECT_TRUE(d.core->reset_prefix_cache().value());
   }
 

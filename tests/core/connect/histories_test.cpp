@@ -87,7 +87,7 @@ class Player {
     if (word[0] == 'u') apply(rest);
     if (word[0] == 'd') set_drafts(rest);
     core_->check_invariants();
-    connector_->ledger().check_invariants();
+    connector_->check_invariants();
   }
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
   [[nodiscard]] const std::string& text() const { return text_; }

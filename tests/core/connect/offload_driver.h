@@ -64,11 +64,12 @@ class OffloadDriver {
     for (int i = 0; i < 200 && !is_over(); ++i) {
       plan();
       apply(outcome);
+      connector->check_invariants();
     }
     EXPECT_TRUE(is_over());
     EXPECT_TRUE(d.core->all_blocks_free());
     EXPECT_EQ(connector->num_tracked(), 0U);
-    connector->ledger().check_invariants();
+    connector->check_invariants();
   }
   // The cache forgets all, so that the tier is asked.
   void forget_cached() { EXPECT_TRUE(d.core->reset_prefix_cache().value()); }

@@ -79,6 +79,7 @@ TEST(ReuseStack, AtFullRateCountsAsAListThatKeepsEverything) {
       ASSERT_EQ(found.state == ReuseStack::State::held, naive.held.contains(asked)) << seed;
       if (after) ASSERT_EQ(found.num_after, static_cast<double>(*after)) << seed;
       ASSERT_EQ(stack.num_tracked(), naive.order.size() + naive.held.size());
+      if (i % 16 == 0) stack.check_invariants();
     }
     ASSERT_EQ(stack.rate(), 1.0);
   }
@@ -101,6 +102,7 @@ TEST(ReuseStack, HalvesItsRateWhereNamesGetTooManyAndStillEstimatesDistances) {
     for (std::uint64_t i = 0; i < kNames; ++i)
       if (const std::uint64_t key = key_of(i); stack.samples(key)) stack.release(key);
     ASSERT_LE(stack.num_tracked(), kMaxTracked);
+    stack.check_invariants();
   }
   EXPECT_EQ(stack.rate(), 1.0 / 16.0);
   EXPECT_EQ(stack.num_bytes(), bytes) << "the memory is what it was";

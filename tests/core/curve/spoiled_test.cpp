@@ -53,6 +53,19 @@ TEST(SpoiledCurveDeathTest, AReleasedNameIsInTheSlotThatItKnows) {
 
 TEST(SpoiledCurveDeathTest, SlotsAndPlacesAreCounted) {
   ReuseStack stack = three_released();
+  stack.check_invariants();
+  EXPECT_DEATH(
+      {
+        ++stack.per_group_[0];
+        stack.check_invariants();
+      },
+      "and so they are group by group");
+  EXPECT_DEATH(
+      {
+        stack.names_[stack.place_of(1)].key = 4;
+        stack.check_invariants();
+      },
+      "in the chain where it is looked for");
   EXPECT_DEATH(
       {
         stack.next_slot_ = static_cast<std::uint32_t>(stack.slots_.size());

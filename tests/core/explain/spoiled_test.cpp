@@ -1,6 +1,7 @@
 // What no core tells an explainer, and memories of blocks that disagree with themselves.
 #include <gtest/gtest.h>
 
+#include "base/random.h"
 #include "core/explain/block_memory.h"
 #include "core/explain/misses.h"
 #include "core/schedule/core_driver.h"
@@ -32,6 +33,41 @@ TEST(SpoiledExplainDeathTest, OfANameIsKnownWhoHoldsIt) {
         memory.forget(0);
       },
       "a name is in the chain of its bucket");
+}
+
+TEST(SpoiledExplainDeathTest, TheLostAreAListFromTheOldestOn) {
+  BlockMemory memory(3, 4);
+  for (const std::uint64_t key : {7U, 8U, 9U}) memory.stored(key, 0, {});
+  for (const std::uint64_t key : {8U, 7U, 9U}) memory.lost(key, Loss::evicted, {});
+  memory.check_invariants();
+  EXPECT_DEATH(
+      {
+        memory.links_[0].older = 2;
+        memory.check_invariants();
+      },
+      "the lost are a list of names that no block holds");
+  EXPECT_DEATH(
+      {
+        memory.stories_[1].lost_at = memory.now() + 1;
+        memory.check_invariants();
+      },
+      "the oldest loss comes first");
+  EXPECT_DEATH(memory.push_newest(0), "what is lost was not lost already");
+}
+
+TEST(SpoiledExplain, AMemoryOfBlocksIsWholeWhateverItWasTold) {
+  Random random(3);
+  BlockMemory memory(6, 4);
+  for (int i = 0; i < 3000; ++i) {
+    const std::uint64_t key = 1 + random.below(12);
+    if (random.chance(0.002))
+      memory.reset({});
+    else if (random.chance(0.5))
+      memory.stored(key, 1 + random.below(12), {});
+    else
+      memory.lost(key, Loss::evicted, {});
+    memory.check_invariants();
+  }
 }
 
 TEST(SpoiledExplainDeathTest, AnExplainerFollowsOneCoreWithWholeNames) {

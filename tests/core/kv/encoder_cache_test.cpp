@@ -38,6 +38,7 @@ TEST(SmallIntSet, IsWalkedAsCPythonWalksASetThatLivesOn) {
     const std::uint32_t value = (i * i * 7 + 3 * i) % 23;
     i % 3 == 2 ? set.discard(value) : set.add(value);
     set.list(listed);
+    set.check_invariants();
     seen[i] = listed;
   }
   EXPECT_EQ(seen[20], (std::vector<std::uint32_t>{0, 3, 9, 10, 17, 19, 22}));

@@ -36,6 +36,18 @@ TEST(SpoiledLinksDeathTest, FreeBlocksKnowTheirNeighboursAndAreCounted) {
         (void)queue.to_vector();
       },
       "free blocks are counted");
+  EXPECT_DEATH(
+      {
+        queue.links_[1].prev = 2;
+        queue.check_invariants();
+      },
+      "who comes next knows who came before");
+  EXPECT_DEATH(
+      {
+        queue.links_[0].prev = FreeQueue::kUnlinked;
+        queue.check_invariants();
+      },
+      "a block is linked both ways or not at all");
   BlockPool pool(4, nullptr);
   EXPECT_DEATH((void)pool.ref_count(BlockId{4}), "asked about a block of the pool");
   EXPECT_DEATH(
@@ -52,6 +64,18 @@ TEST(SpoiledLinksDeathTest, NamesOfOneBucketAreAChainAndAreCounted) {
   const BlockName name(hash);
   for (const std::uint32_t block : {1U, 2U}) index.insert(name, BlockId{block});
   EXPECT_EQ(index.to_vector().size(), 2U);
+  EXPECT_DEATH(
+      {
+        index.entries_[2].prev = 3;
+        index.check_invariants();
+      },
+      "a chain can be walked back");
+  EXPECT_DEATH(
+      {
+        index.entries_[1].group = 1;
+        index.check_invariants();
+      },
+      "a name is in the chain where it is looked for");
   EXPECT_DEATH(
       {
         index.entries_[1].next = 3;

@@ -56,6 +56,7 @@ TEST(FreeQueue, BehavesLikeAListUnderRandomOperations) {
     }
     ASSERT_EQ(queue.size(), model.size());
     ASSERT_EQ(values(queue.to_vector()), std::vector<std::uint32_t>(model.begin(), model.end()));
+    queue.check_invariants();
   }
 }
 
@@ -98,6 +99,7 @@ void compare_index_with_model(std::uint64_t seed, std::uint64_t num_names, std::
     ASSERT_EQ(found.has_value(), !model[wanted].empty());
     if (found) ASSERT_EQ(found->value, model[wanted].front()) << "the first inserted of a name is found";
     ASSERT_EQ(index.size(), names.size());
+    index.check_invariants();
   }
 }
 
@@ -153,6 +155,7 @@ TEST(HashSet, BehavesLikeASetThatIsEmptiedOften) {
       model.clear();
     }
     ASSERT_EQ(set.size(), model.size());
+    if (step % 64 == 0) set.check_invariants();
   }
 }
 

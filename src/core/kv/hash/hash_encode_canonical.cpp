@@ -1,3 +1,4 @@
+#include "base/check.h"
 #include "core/kv/hash/hash_encode.h"
 
 namespace quire {
@@ -14,6 +15,7 @@ void put_field(Tag tag, std::span<const std::uint8_t> bytes, HashBytes& out) {
 }
 
 void put_tokens(std::span<const TokenId> tokens, HashBytes& out) {
+  QUIRE_CHECK(tokens.size_bytes() <= UINT32_MAX, "a length that is cut would give two inputs one text");
   out.put(static_cast<std::uint8_t>(Tag::tokens));
   out.put(little_endian<4>(tokens.size_bytes()));
   for (TokenId token : tokens) out.put_low_bytes(static_cast<std::uint32_t>(token), 4);

@@ -1,3 +1,6 @@
+// CBOR (RFC 8949) as cbor2 writes it in canonical form: the bytes that vLLM's sha256_cbor and xxhash_cbor digest. Called by
+// hash_function.cpp for each full block, on the thread that names blocks. A change of one byte gives every block another name.
+#include "base/check.h"
 #include "core/kv/hash/hash_encode.h"
 
 namespace quire {
@@ -25,6 +28,7 @@ void put_integer(std::int32_t value, HashBytes& out) {
 // Positions count tokens and fit 32 bits but for the sign.
 void put_position(std::int64_t value, HashBytes& out) {
   const bool negative = value < 0;
+  QUIRE_CHECK((negative ? ~value : value) <= std::int64_t{UINT32_MAX}, "a distance fits 32 bits and a sign");
   put_head(negative ? Major::negative_integer : Major::unsigned_integer, static_cast<std::uint32_t>(negative ? ~value : value), out);
 }
 
@@ -91,6 +95,7 @@ void encode_cbor(std::span<const std::uint8_t> parent, const HashInput& input, H
   out.clear();
   put_head(Major::array, 3, out);
   put_bytes(Major::bytes, parent, out);
+  QUIRE_CHECK(input.tokens.size() <= UINT32_MAX, "a head tells of so many tokens");
   put_head(Major::array, static_cast<std::uint32_t>(input.tokens.size()), out);
   for (TokenId token : input.tokens) put_integer(token, out);
   put_extra_keys(input, out);

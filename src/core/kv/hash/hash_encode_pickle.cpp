@@ -40,6 +40,7 @@ class PickleWriter {
     while (!values.empty()) {
       begin_object();
       open_frame();
+      QUIRE_CHECK(frame_size() < kFrameTarget, "a frame that is full was closed before the next object");
       // As many as certainly end before the frame does.
       const std::size_t room = kFrameTarget - 1 - frame_size();
       const std::size_t count = std::clamp<std::size_t>(room / kLongestInteger, 1, values.size());
@@ -92,6 +93,7 @@ class PickleWriter {
 
   // A string that is one object wherever it stands: written once, then referred to.
   void constant(std::string_view value) {
+    QUIRE_CHECK(value.size() <= 0xFF, "a constant is short");
     begin_object();
     if (reuse(value)) return;
     opcode(op::short_unicode);
@@ -102,9 +104,12 @@ class PickleWriter {
 
   void begin_tuple(std::size_t size) {
     begin_object();
+    ++num_open_tuples_;
     if (size > 3) opcode(op::mark);
   }
   void end_tuple(std::size_t size) {
+    QUIRE_CHECK(num_open_tuples_ > 0, "a tuple that ends was begun");
+    --num_open_tuples_;
     if (size == 0) {
       opcode(op::empty_tuple);  // one object for all, never in the memo
       return;
@@ -114,6 +119,7 @@ class PickleWriter {
   }
 
   void finish() {
+    QUIRE_CHECK(num_open_tuples_ == 0, "each tuple that was begun has ended");
     opcode(op::stop);
     close_frame();
   }
@@ -185,6 +191,7 @@ class PickleWriter {
   HashBytes& out_;
   std::size_t frame_ = 0;  // where the open frame begins; 0: none is open
   std::size_t memo_size_ = 0;
+  std::size_t num_open_tuples_ = 0;
   // Strings of one Latin-1 character that were written, and where: CPython has one object for each, which pickle then refers to. More than
   // 16 in one block's keys are written out again, which no real key does.
   std::array<Character, 16> characters_;

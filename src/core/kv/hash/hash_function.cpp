@@ -29,6 +29,7 @@ class PlainHash final : public HashFunction {
       encode(std::string_view(options.seed));
       root_ = {digest(), hash_size(algorithm_)};
     } else {
+      QUIRE_CHECK(options.root.size() <= sizeof(BlockHash::bytes), "a root was checked for its size");
       root_.size = options.root.size();
       std::ranges::copy(options.root, root_.hash.bytes.begin());
     }

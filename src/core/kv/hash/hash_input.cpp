@@ -25,6 +25,7 @@ HashInputs::HashInputs(const RequestContent& content, std::uint32_t block_size, 
 std::optional<HashInput> HashInputs::next() {
   const std::size_t end = start_ + block_size_;
   if (end > content_.tokens.size()) return std::nullopt;
+  QUIRE_CHECK(start_ <= UINT32_MAX, "where a block begins is told in 32 bits");
   HashInput input{.tokens = content_.tokens.subspan(start_, block_size_),
                   .start = static_cast<std::uint32_t>(start_),
                   .lora_name = content_.lora_name,

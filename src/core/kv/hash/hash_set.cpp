@@ -28,6 +28,19 @@ void HashSet::insert(const BlockHash& hash) {
   ++size_;
 }
 
+void HashSet::check_invariants() const {
+  QUIRE_CHECK(slots_.empty() || std::has_single_bit(slots_.size()), "slots are a power of two");
+  QUIRE_CHECK(2 * size_ <= slots_.size(), "half of the slots at least are free, so searches are short");
+  std::size_t num_taken = 0;
+  for (std::size_t at = 0; at < slots_.size(); ++at) {
+    QUIRE_CHECK(slots_[at].round <= round_, "no slot is of a round to come");
+    if (slots_[at].round != round_) continue;
+    ++num_taken;
+    QUIRE_CHECK(slot_of(slots_[at].hash) == at, "a hash is found from where it is looked for, once");
+  }
+  QUIRE_CHECK(num_taken == size_, "taken slots are counted");
+}
+
 void HashSet::clear() {
   ++round_;
   size_ = 0;

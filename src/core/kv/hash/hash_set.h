@@ -14,6 +14,8 @@ class HashSet {
   void insert(const BlockHash& hash);
   void clear();
   [[nodiscard]] std::size_t size() const { return size_; }
+  // Stops the program if a hash cannot be found, or there are more or fewer than are counted.
+  void check_invariants() const;
 
  private:
   struct Slot {

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/check.h"
 #include "core/kv/kv_coordinator.h"
 #include "core/schedule/checkpoint/checksum.h"
 #include "core/schedule/checkpoint/state_form.h"
@@ -25,6 +26,7 @@ std::unexpected<Error> no_checkpoint(std::string message) {
 }
 
 std::uint64_t fixed_at(std::span<const std::uint8_t> bytes, std::size_t at) {
+  QUIRE_CHECK(at <= bytes.size() && bytes.size() - at >= sizeof(std::uint64_t), "a number of eight bytes lies there");
   return ByteReader(bytes.subspan(at)).fixed();
 }
 

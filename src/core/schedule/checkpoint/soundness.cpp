@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/check.h"
 #include "base/rules.h"
 #include "core/schedule/state.h"
 
@@ -41,6 +42,7 @@ const Rule* unsound_plan(const PlanArena& arena, const CoreConfig& config) {
   const auto num_groups = config.kv.groups.size();
   const auto is_of_pool = [&](BlockId block) { return block.value < config.kv.num_blocks; };
   const StepPlan& plan = arena.plan();
+  QUIRE_CHECK(plan.scheduled.size() == arena.requests().size(), "a plan that was read was looked over for its parts");
   for (std::size_t i = 0; i < plan.scheduled.size(); ++i) {
     const ScheduledRequest& s = plan.scheduled[i];
     QUIRE_RULE(s.id == arena.requests()[i]->id && s.slot.value < config.scheduler.max_num_seqs, "a plan schedules its requests");

@@ -20,6 +20,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/check.h"
 #include "base/intrusive_list.h"
 #include "core/agent/job_table.h"
 #include "core/journal/byte_form.h"
@@ -58,6 +59,7 @@ class StateWriter {
   // What prompts and answers say: the last so many of the tokens are outputs.
   void tokens(const std::vector<TokenId>& tokens, std::int32_t num_outputs = 0) {
     if (!leaves_tokens_out) return put(tokens);
+    QUIRE_CHECK(num_outputs >= 0 && static_cast<std::size_t>(num_outputs) <= tokens.size(), "outputs are the last of the tokens");
     const std::size_t first_output = tokens.size() - static_cast<std::size_t>(num_outputs);
     blank_.clear();
     blank_.reserve(tokens.size());
@@ -82,7 +84,10 @@ class StateWriter {
   template <class Map, class List, class Is>
   void by_name(const Map& /*map*/, const List& list, Is /*is_listed*/) {
     put(list.size());
-    for (const auto* one = list.front(); one != nullptr; one = List::next(*one)) put(*one->name);
+    for (const auto* one = list.front(); one != nullptr; one = List::next(*one)) {
+      QUIRE_CHECK(one->name != nullptr, "what is in a list has a name to be found by");
+      put(*one->name);
+    }
   }
 
   ByteWriter out;
@@ -160,6 +165,7 @@ class StateWriter {
   }
   template <class T>
   void put(const std::unique_ptr<T>& value) {
+    QUIRE_CHECK(value != nullptr, "a list owns what is in it");
     put(*value);
   }
   void put(Request* const& request) {
@@ -168,6 +174,7 @@ class StateWriter {
   }
   void put(Job* const& job) {
     put(job != nullptr);
+    QUIRE_CHECK(job == nullptr || job->name != nullptr, "a job that a request names is in the table");
     if (job != nullptr) put(*job->name);
   }
   void put(const PlaceholderRange& range) {

@@ -13,6 +13,7 @@ std::uint32_t AdmissionRoom::take(Request& request, const Computed& computed, st
 
 std::uint32_t AdmissionRoom::try_take(Request& request, const Computed& computed, std::int32_t num_new_tokens,
                                       const EncoderGrant& encoder) {
+  QUIRE_CHECK(num_new_tokens >= 0 && request.slot == kNoSlot, "room is for one that does not run yet");
   SlotDemand demand{
       .num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
       .num_new_computed_tokens = computed.hit.num_tokens,

@@ -8,6 +8,7 @@ void Admitting::admit(Request& request, std::int32_t num_computed_tokens, std::i
   QUIRE_CHECK(request.status == RequestStatus::waiting || request.status == RequestStatus::preempted, "only these are admitted");
   QUIRE_CHECK(request.queue == QueueName::none && request.slot == kNoSlot, "it was taken out of its queue, and does not run yet");
   QUIRE_CHECK(queues_.running.size() < context_.config.scheduler.max_num_seqs, "there is a row of the batch for it");
+  QUIRE_CHECK(is_padded || num_computed_tokens + num_new_tokens <= request.num_tokens(), "tokens that are known are run");
   const ScheduledKind kind = request.status == RequestStatus::waiting ? ScheduledKind::fresh : ScheduledKind::resumed;
   queues_.running.push_back(&request);
   queues_.end_deferral(request);

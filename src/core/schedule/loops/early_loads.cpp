@@ -39,6 +39,7 @@ bool EarlyLoads::may_ask(const Request& request, StepId step) const {
   if (is_blocked(request) || request.resumable || request.loads_nothing || request.num_in_flight > 0 || request.swapped != nullptr)
     return false;
   if (request.num_computed_tokens != 0 || Requests::num_blocks(request) != 0 || budget_.exceeds_max_loras(request)) return false;
+  QUIRE_CHECK(request.asked_early == kNeverScheduled || request.asked_early <= step, "nobody was asked about in a step to come");
   return request.asked_early == kNeverScheduled || step.value - request.asked_early.value >= kStepsUntilAsked;
 }
 
@@ -65,6 +66,7 @@ void EarlyLoads::try_begin(Request& request, std::uint32_t num_left_free) {
   if (!computed) return;
   QUIRE_CHECK(computed->load_async && computed->num_external > 0, "only a request that waits loads before its turn");
   QUIRE_CHECK(Requests::num_blocks(request) == 0 && request.num_computed_tokens == 0, "nothing of it is here yet");
+  QUIRE_CHECK(request.status == RequestStatus::waiting || request.status == RequestStatus::preempted, "who loads early waits for its turn");
   const SlotDemand demand{.num_new_computed_tokens = computed->hit.num_tokens,
                           .num_external_tokens = computed->num_external,
                           .delay_caching = true,

@@ -80,6 +80,7 @@ bool GivingWay::end_early_load() {
 
 void GivingWay::take_back(Request& request, EventCause cause, RequestId beneficiary) {
   QUIRE_CHECK(request.slot == kNoSlot && !is_loading(request), "only a request that waits with loaded blocks gives way");
+  QUIRE_CHECK(Requests::num_blocks(request) > 0, "each turn has somebody give something, or who asks again would do so for ever");
   if (context_.events.wanted()) {
     context_.events.on_event({.what = EventKind::gave_way,
                               .cause = cause,

@@ -35,6 +35,7 @@ void Preemption::roll_back(Request& victim, PlanArena& arena) {
 
 // Those that the tokens it was given in this step would have filled.
 void Preemption::forget_unwritten_blocks(const Request& victim) {
+  QUIRE_CHECK(victim.num_computed_tokens >= 0, "blocks are written from the first token on");
   for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
     const auto num_written = static_cast<std::uint32_t>(victim.num_computed_tokens) / kv_.block_size(group);
     const std::uint32_t num_cached = victim.blocks.num_cached_blocks(group).value_or(0);

@@ -38,7 +38,10 @@ bool Pressure::holds_back(const Request& request) const {
 
 std::uint32_t Pressure::num_left_free() const {
   if (is_idle()) return 0;
-  return static_cast<std::uint32_t>(std::ceil(context_.config.pressure.admission_watermark * (kv_.pool().num_blocks() - 1)));
+  const std::uint32_t num_blocks = kv_.pool().num_blocks() - 1;
+  const auto num_free = static_cast<std::uint32_t>(std::ceil(context_.config.pressure.admission_watermark * num_blocks));
+  QUIRE_CHECK(num_free <= num_blocks, "no more stays free than there is, or nobody would be admitted");
+  return num_free;
 }
 
 }  // namespace quire

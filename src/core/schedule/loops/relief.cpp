@@ -1,9 +1,12 @@
 #include "core/schedule/loops/relief.h"
 
+#include "base/check.h"
+
 namespace quire {
 
 void Relief::preempt_above_high(PlanArena& arena) {
   if (on_.queues.pause == PauseState::paused_all) return;
+  QUIRE_CHECK(arena.requests().empty(), "who gives way before the step is in no plan of it");
   while (on_.queues.running.size() > 1 && pressure_.is_above_high()) {
     if (giving_way_.before_preempting(*on_.queues.running.front(), 1)) continue;
     std::size_t nobody_scheduled = 0;

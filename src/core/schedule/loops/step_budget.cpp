@@ -41,8 +41,10 @@ std::int32_t StepBudget::align_for_mamba(const Request& request, std::int32_t nu
 void StepBudget::send_new_tokens(const Request& request, PlanArena& arena) const {
   if (context_.config.scheduler.async_scheduling) return;
   const std::size_t begin = std::min(request.tokens.size(), static_cast<std::size_t>(std::max(request.num_computed_tokens, 0)));
-  QUIRE_CHECK(arena.num_tokens(request) >= arena.num_drafts(request), "drafts are among the tokens of a step");
-  const std::size_t count = arena.num_tokens(request) - arena.num_drafts(request);
+  const std::uint32_t num_tokens = arena.num_tokens(request), num_drafts = arena.num_drafts(request);
+  // Drafts that a host gives while others of the request are in flight may be more than the tokens that are left to run.
+  QUIRE_CHECK(num_tokens >= num_drafts || request.num_computed_tokens > request.num_tokens(), "drafts are among the tokens of a step");
+  const std::size_t count = num_tokens - std::min(num_tokens, num_drafts);
   arena.set_new_tokens(std::span(request.tokens).subspan(begin, std::min(count, request.tokens.size() - begin)));
 }
 

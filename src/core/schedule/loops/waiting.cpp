@@ -111,6 +111,7 @@ WaitingLoop::Tried WaitingLoop::try_admit(Request& request, RequestQueue& queue,
 }
 
 EventCause WaitingLoop::why_blocked(const Request& request) {
+  QUIRE_CHECK(is_blocked(request), "asked of one that waits for something else than its turn");
   if (request.status == RequestStatus::waiting_for_remote_kv) return EventCause::loading;
   return request.status == RequestStatus::waiting_for_grammar ? EventCause::grammar : EventCause::input;
 }
@@ -135,6 +136,7 @@ WaitingLoop::Tried WaitingLoop::try_bring_back(Request& request, RequestQueue& q
 }
 
 void WaitingLoop::wait_for_load(Request& request) {
+  QUIRE_CHECK(request.slot == kNoSlot && !request.finished_receiving, "it does not run, and what it waits for has not come");
   request.status = RequestStatus::waiting_for_remote_kv;
   request.is_prefilling = true;
   ++queues_.num_loading;
@@ -146,6 +148,7 @@ std::int32_t WaitingLoop::num_tokens_to_admit(const Request& request, std::int32
   const std::int32_t own = request.num_tokens() - num_computed_tokens;
   const std::int32_t padded = budget_.padded(num_computed_tokens, own);
   is_padded = padded != own;
+  QUIRE_CHECK(padded >= own, "places for drafts come behind its own tokens");
   // Rather in the next step than without them.
   if (is_padded && padded > budget_.tokens()) return 0;
   // A threshold below the number of drafts cuts into the placeholders; vLLM gives up on that, though not before there are blocks for it.

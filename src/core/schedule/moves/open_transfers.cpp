@@ -1,3 +1,5 @@
+// The books of transfers that have begun and are not over. Written while a plan is completed and when a result tells of ends, on the core's
+// thread. A transfer leaves them only by close(): whatever becomes of its request, its blocks count as touched until then.
 #include "core/schedule/moves/open_transfers.h"
 
 #include <algorithm>

@@ -24,6 +24,7 @@ Swap::Swap(Context& context, KvCacheManager& kv, OpenTransfers& open, Requests& 
 
 std::uint32_t Swap::take_place() {
   std::vector<std::uint32_t>& places = free_places_.empty() ? free_far_places_ : free_places_;
+  QUIRE_CHECK(!places.empty(), "places were counted before they are taken");
   const std::uint32_t place = places.back();
   places.pop_back();
   return place;
@@ -98,6 +99,7 @@ SwappedBlocks& Swap::make(Request& request) {
   if (spare_.empty()) spare_.push_back(std::make_unique<SwappedBlocks>());
   SwappedBlocks& swapped = *swapped_.emplace_back(std::move(spare_.back()));
   spare_.pop_back();
+  QUIRE_CHECK(swapped.blocks.empty() && swapped.places.empty() && swapped.num_open == 0, "memory that is used again was given back");
   swapped.has_failed = false;
   swapped.request = &request;
   request.swapped = &swapped;
@@ -303,6 +305,7 @@ std::vector<Swap::Moving> Swap::to_moving() const {
   std::vector<Moving> all;
   for (const Open& open : open_) {
     const auto found = std::ranges::find(swapped_, open.swapped, &std::unique_ptr<SwappedBlocks>::get);
+    QUIRE_CHECK(found != swapped_.end(), "an open transfer is of blocks that are swapped out");
     all.push_back({.id = open.id.value, .place = static_cast<std::uint64_t>(found - swapped_.begin())});
   }
   return all;

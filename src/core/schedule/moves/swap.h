@@ -115,7 +115,10 @@ class Swap {
     return place >= context_.config.swap.num_swap_places - context_.config.swap.num_far_places;
   }
   std::uint32_t take_place();
-  void give_place(std::uint32_t place) { (is_far(place) ? free_far_places_ : free_places_).push_back(place); }
+  void give_place(std::uint32_t place) {
+    QUIRE_CHECK(place < context_.config.swap.num_swap_places, "a place that there is");
+    (is_far(place) ? free_far_places_ : free_places_).push_back(place);
+  }
   [[nodiscard]] bool may_begin() const { return open_transfers_.num_left() >= (to_begin_.size() + 1) * context_.num_groups; }
   [[nodiscard]] bool may_move(const Request& victim, bool was_planned) const;
   [[nodiscard]] bool is_worth_it(const Request& victim) const;

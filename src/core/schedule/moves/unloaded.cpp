@@ -1,6 +1,6 @@
-// Called by FailedLoads within apply(), and by Core::spoiled_by() before it, on the core's thread. It only finds: what is found is given
-// back or ended by others. It must miss nobody who read a bad block in a plan that is outstanding, since what they computed would be
-// cached.
+// Finds who ran on blocks that no load has filled. Called by FailedLoads within apply(), and by Core::spoiled_by() before it, on the core's
+// thread. It only finds: what is found is given back or ended by others. It must miss nobody who read a bad block in a plan that is
+// outstanding, since what they computed would be cached.
 #include "core/schedule/moves/unloaded.h"
 
 #include <algorithm>

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "core/kv/kv_cache_manager.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/queues.h"
@@ -39,7 +40,10 @@ class Unloaded {
   }
 
  private:
-  [[nodiscard]] bool is_bad(BlockId block) const { return block != kNullBlock && is_bad_[block.value]; }
+  [[nodiscard]] bool is_bad(BlockId block) const {
+    QUIRE_CHECK(block.value < is_bad_.size(), "asked after find(), about a block of the pool");
+    return block != kNullBlock && is_bad_[block.value];
+  }
   // These return whether that is new.
   bool spoil(BlockId block);
   bool spoil(Request& request, std::uint32_t num_good_tokens);

@@ -156,6 +156,7 @@ void Forks::join_family(Request& parent, Request& child) {
   }
   child.family = parent.family;
   ++families_.at(child.family);
+  QUIRE_CHECK(families_.at(child.family) <= context_.config.limits.max_fork_family, "a family keeps to its bound");
 }
 
 void Forks::leave_family(Request& request) {
@@ -179,6 +180,7 @@ bool Forks::give_up_share(EventCause cause, const Request* beneficiary) {
 }
 
 void Forks::give_up_shares_of(std::span<const BlockId> sorted) {
+  QUIRE_CHECK(std::ranges::is_sorted(sorted), "blocks are looked for by halves");
   const auto holds_one = [&](const Request* request) {
     return std::ranges::any_of(request->blocks.blocks(0), [&](BlockId block) { return std::ranges::binary_search(sorted, block); });
   };

@@ -247,6 +247,7 @@ PlanArena& PlanRing::begin() {
 PlanArena& PlanRing::pop() {
   QUIRE_CHECK(size_ > 0, "no plan is outstanding");
   PlanArena& arena = arenas_[oldest_];
+  QUIRE_CHECK(arena.plan().step.value + size_ == next_step_.value, "plans are applied in the order in which they were made");
   oldest_ = (oldest_ + 1) % arenas_.size();
   --size_;
   return arena;

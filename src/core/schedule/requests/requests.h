@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "core/kv/hash/hash_function.h"
 #include "core/kv/kv_cache_manager.h"
 #include "core/schedule/requests/context.h"
@@ -18,7 +19,9 @@ class Requests {
  public:
   // `hash` is null where the seams hand one in.
   Requests(Context& context, KvCacheManager& kv, RequestTable& table, std::unique_ptr<HashFunction> hash)
-      : context_(context), kv_(kv), table_(table), hash_(std::move(hash)) {}
+      : context_(context), kv_(kv), table_(table), hash_(std::move(hash)) {
+    QUIRE_CHECK(!names_blocks() || hash_ != nullptr || context.seams.hash != nullptr, "who names blocks has a function for it");
+  }
 
   // Checked, and in no queue yet.
   Request& create(const NewRequest& given);

@@ -3,6 +3,7 @@
 // A load is not, so with NewerOptions::defer_block_free they wait until the newest step that may write to them is over.
 #include <cstdint>
 
+#include "base/check.h"
 #include "core/kv/kv_cache_manager.h"
 #include "core/schedule/requests/context.h"
 #include "core/schedule/requests/request.h"
@@ -18,6 +19,7 @@ class StepFences {
   // Its result has come; results come in the order of their steps.
   void end(std::uint32_t num_tokens) {
     if (num_tokens == 0 || !context_.config.newer.defer_block_free) return;
+    QUIRE_CHECK(num_over_ < num_begun_, "a step is over after it has begun");
     kv_.free_due(++num_over_);
   }
   // It is in the step that has begun last.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace quire {
 
 void Stats::count_drafts(std::uint32_t num_drafts, std::uint32_t num_accepted) {
@@ -44,7 +46,8 @@ const SchedulerStats* Stats::collect() {
 std::span<const FinishedSet> Stats::collect_finished_sets(std::vector<std::pair<std::uint32_t, RequestId>>& ended) {
   finished_ids_.clear();
   finished_sets_.clear();
-  finished_ids_.reserve(ended.size());
+  const std::size_t num_ended = ended.size();
+  finished_ids_.reserve(num_ended);
   while (!ended.empty()) {
     const std::uint32_t client = ended.front().first;
     const std::size_t begin = finished_ids_.size();
@@ -54,6 +57,7 @@ std::span<const FinishedSet> Stats::collect_finished_sets(std::vector<std::pair<
     });
     finished_sets_.push_back({client, std::span(finished_ids_).subspan(begin)});
   }
+  QUIRE_CHECK(finished_ids_.size() == num_ended, "each that ended is told once, in memory that did not move");
   return finished_sets_;
 }
 

@@ -1,5 +1,5 @@
-// Activations as int16, in both integer modes. Codes are widened to 16 bits; vpmaddwd adds two products per 32-bit lane, so two lanes are
-// one output. A panel is worked on in two halves of 8 outputs.
+// Products in integers for processors with AVX2; contract in matmul.h. Activations as int16, in both integer modes. Codes are widened to 16
+// bits; vpmaddwd adds two products per 32-bit lane, so two lanes are one output. A panel is worked on in two halves of 8 outputs.
 #include <cstring>
 
 #include "runtime/kernel/cpu/vec_avx2.h"

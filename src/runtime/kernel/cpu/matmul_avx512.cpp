@@ -1,5 +1,6 @@
-// Activations as signed bytes: one per value, or two, 32 high halves, then 32 low halves per group. vpdpbusd adds four products of an
-// unsigned code with a signed byte per 32-bit lane, and one lane is one output.
+// Products in integers for processors with AVX-512 VNNI; contract in matmul.h. Activations as signed bytes: one per value, or two, 32 high
+// halves, then 32 low halves per group. vpdpbusd adds four products of an unsigned code with a signed byte per 32-bit lane, and one lane is
+// one output.
 #include <cstring>
 
 #include "runtime/kernel/cpu/vec_avx512.h"

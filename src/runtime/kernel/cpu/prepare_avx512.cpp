@@ -1,4 +1,6 @@
-// Codes and scales of activations, 16 groups of a row at a time. Contract in matmul.h.
+// Codes and scales of activations, 16 groups of a row at a time. Contract in matmul.h. Called before a product, on every thread of the
+// pool, with rows of its own. Codes and scales are those of the plain kernels, bit for bit; it runs where the processor has AVX-512 and
+// nowhere else.
 #include <cmath>
 
 #include "runtime/kernel/cpu/vec_avx512.h"

@@ -1,5 +1,7 @@
 #pragma once
 // Bodies of the kernels of state.h over Vec; include a vec_*.h first. Contracts in state.h, bits in reference/.
+// Included by one file per instruction set, called within a pass on every thread of the pool, each with heads or channels of its own.
+// Nothing allocates, and how channels are shared out must not show in the bits.
 #include <algorithm>
 #include <array>
 

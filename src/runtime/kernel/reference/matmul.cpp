@@ -1,3 +1,6 @@
+// Products of packed weights in plain C++: the contract of matmul.h written down as a program, which every fast kernel is compared with,
+// and what builds for other processors use. Called on every thread of the pool, with panels of its own. It is written to be read; a change
+// here changes the bits of all.
 #include <cmath>
 #include <cstring>
 

@@ -1,5 +1,5 @@
-// Called once per model, when its headers are read, from either kind of file. Names and defaults are those of transformers' NemotronHConfig
-// and of llama.cpp's converter.
+// Models whose layers are attention, a state or a feed-forward part alone. Called once per model, when its headers are read, from either
+// kind of file. Names and defaults are those of transformers' NemotronHConfig and of llama.cpp's converter.
 #include "runtime/model/config/config_blocks.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// How q and k of a Hugging Face folder turn with the position. Called while its config is read (config_hf.cpp).
+// How q and k of a Hugging Face folder turn with the position. Called while its config is read (config_hf.cpp), on that thread. A kind of
+// scaling that is not known here is refused by its name: with a wrong angle a model answers, only worse.
 #include "runtime/model/config/config_rope.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// The encoders of Qwen2-VL and Qwen2.5-VL; defaults are those of transformers' classes.
+// The encoders of Qwen2-VL and Qwen2.5-VL; defaults are those of transformers' classes. Called once per model, when its headers are read.
+// What config.json says is checked here against what the encoder can do, and refused by the key's name.
 #include <fmt/format.h>
 
 #include <tuple>

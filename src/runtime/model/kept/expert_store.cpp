@@ -1,5 +1,6 @@
-// Called between the phases of a pass, by the thread that leads it: the pass waits for what is read. Reading is shared out among the pool's
-// threads, and while the experts of one call are computed the system reads ahead those that did not fit.
+// The experts of a mixture that are read when a pass wants them. Called between the phases of a pass, by the thread that leads it: the pass
+// waits for what is read. Reading is shared out among the pool's threads, and while the experts of one call are computed the system reads
+// ahead those that did not fit.
 #include "runtime/model/kept/expert_store.h"
 
 #include <algorithm>

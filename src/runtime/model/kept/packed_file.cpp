@@ -1,4 +1,5 @@
-// Called while a model is loaded, by several threads at a time, and later by a pass that wants experts (expert_store.h).
+// A file of packed weights: its making, and reading from it. Called while a model is loaded, by several threads at a time, and later by a
+// pass that wants experts (expert_store.h).
 #include "runtime/model/kept/packed_file.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Called while a model is loaded. Several processes may share a folder: a file appears whole, by renaming, and who has one open keeps it
-// when it loses its name.
+// The folder in which packed weights are kept between starts. Called while a model is loaded. Several processes may share a folder: a file
+// appears whole, by renaming, and who has one open keeps it when it loses its name.
 #include "runtime/model/kept/packed_folder.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-// Written when a model was packed, read at each later start: bytes of a file, so nothing in them is trusted.
+// The table in a file of packed weights, as bytes. Written when a model was packed, read at each later start: bytes of a file, so nothing
+// in them is trusted.
 #include "runtime/model/kept/packed_table.h"
 
 #include <bit>

@@ -1,3 +1,5 @@
+// The products of adapters within a pass. Made on the thread that leads it, before each product; its units are worked on by all threads of
+// the pool. A row's result must not depend on which rows lie beside it, and nothing is allocated.
 #include "runtime/model/layers/adapted_products.h"
 
 #include <algorithm>

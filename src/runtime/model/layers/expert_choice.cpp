@@ -1,3 +1,5 @@
+// Which experts a token goes to, from a router's scores. Called within a pass, for each token of a layer with experts, on any thread of the
+// pool; pure functions that allocate nothing. Of equal scores the first wins, and sums are taken in one order: the bits decide.
 #include "runtime/model/layers/expert_choice.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// What all layers of a pass do alike: products, shared out among the threads as panels or rows, norms and activations. Called by the half
+// layers on the thread that leads the pass; a phase ends when all threads of the pool have done their part. How work is cut must not show
+// in the bits.
 #include "runtime/model/layers/pass.h"
 
 #include <algorithm>

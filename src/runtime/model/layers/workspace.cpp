@@ -1,3 +1,5 @@
+// How the one piece of memory behind a pass is cut into its buffers. Called once, when a model is loaded, with limits that passes keep to.
+// The same function counts and cuts, so that the size can never be another one than what is used.
 #include "runtime/model/layers/workspace.h"
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 #pragma once
 // The buffers of one forward pass, taken once. Pages that no pass has used yet cost no memory.
+// Belongs to one decoder. The thread that leads a pass says what is where; in a phase the threads of the pool write rows and parts of their
+// own. No pass may ask for more than the limits: that is a broken invariant.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -1,3 +1,5 @@
+// Reads adapter_config.json of a PEFT folder. Called when an adapter is loaded, beside steps, on the thread that wants it. The file comes
+// from anywhere: a field that would change what the adapter computes, and is not served, is refused by its name and never passed over.
 #include "runtime/model/weights/adapter_config.h"
 
 #include <fmt/format.h>

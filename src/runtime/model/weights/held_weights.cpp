@@ -1,4 +1,5 @@
-// In which form the tensors of a file will be in memory, told from its headers. Called when a model is inspected or loaded.
+// In which form the tensors of a file will be in memory, told from its headers. Called when a model is inspected or loaded. It reads no
+// weights, and must say what the packers then do: the memory for a model is planned by it.
 #include "runtime/model/weights/held_weights.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 // LLaVA's processor: the picture is scaled until its shorter side has the size that the encoder takes, and the middle is cut out (CLIP), or
 // it is scaled to a square (SigLIP).
+// Called once per model, when its headers are read.
 #include <fmt/format.h>
 
 #include <array>

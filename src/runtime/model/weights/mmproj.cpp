@@ -1,5 +1,5 @@
-// Read once, when a model's headers are; any thread. A further family is a line in kMmprojFamilies, what its config and its processor say
-// of the keys here, and names of tensors.
+// The file beside a GGUF model that has the encoder of pictures. Read once, when a model's headers are; any thread. A further family is a
+// line in kMmprojFamilies, what its config and its processor say of the keys here, and names of tensors.
 #include "runtime/model/weights/mmproj.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// The table of roles and names. Called while a model's headers are read, on the thread that opens it; pure functions. A name has one role
+// within a kind of file: who adds a line for another architecture must not take a name that stands there with another meaning.
 #include "runtime/model/weights/tensor_names.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 #pragma once
 // The tensors of a decoder by their role; what GGUF and Hugging Face call them.
+// Pure functions, called while a model's headers are read. What a file calls otherwise is not found, and then it is an error that names it.
 #include <cstdint>
 #include <string>
 

@@ -1,4 +1,5 @@
-// Names and shapes of the tensors that belong to the encoder.
+// Names and shapes of the tensors that belong to the encoder of pictures. Called while a model is loaded, on one thread. A tensor of the
+// encoder that nobody asks for is an error, but for those that pictures do not go through.
 #include "runtime/model/weights/vision_weights.h"
 
 #include <fmt/format.h>

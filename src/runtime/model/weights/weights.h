@@ -1,5 +1,7 @@
 #pragma once
 // The weights of a decoder as the kernels read them.
+// Loaded once, on one thread with others that pack, and never changed: passes read them on all threads of the pool. Sizes are those of the
+// model's config, which was checked before.
 #include <array>
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,6 @@
-// Called while a body is read, on the pool that parses requests. An edit may only take out what its rule names: where the count of tokens
-// that it depends on cannot be had, the request fails rather than being edited by guess.
+// What a client has taken out of a conversation before it is read (context_management). Called while a body is read, on the pool that
+// parses requests. An edit may only take out what its rule names: where the count of tokens that it depends on cannot be had, the request
+// fails rather than being edited by guess.
 #include "server/api/anthropic/context_edits.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// A client's bytes, read once from front to back: each search goes on behind what the one before has found.
+// The parts of a multipart form. A client's bytes, read once from front to back: each search goes on behind what the one before has found.
 #include "server/api/audio/form_data.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Values in, text out: nothing here waits or fails.
+// Segments of a transcript as JSON, text or subtitles. Called on the server's thread when a window has been heard. Values in, text out:
+// nothing here waits or fails.
 #include "server/api/audio/transcript.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// On threads that read bodies: nothing here changes what others see.
+// The form of a call for a transcript, read field by field. On threads that read bodies: nothing here changes what others see. Each field
+// is a client's, and an error names it.
 #include "server/api/audio/transcription_request.h"
 
 #include <fmt/format.h>

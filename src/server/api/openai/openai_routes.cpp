@@ -1,3 +1,5 @@
+// The addresses of OpenAI's API and of what vLLM has beside it. Made once, before the server runs; then the router calls the handlers on
+// the server's thread, and bodies are read there or in the job pool. What a handler must wait for it answers with a PendingReply.
 #include "server/api/openai/openai_routes.h"
 
 #include <fmt/format.h>

@@ -386,6 +386,27 @@ TEST(MambaAlign, ALoadedPrefixMayEndWithinABlock) {
   d.apply();
 }
 
+// As vLLM, whose slice of the tokens is empty then.
+TEST(Plan, APipelineSendsNothingOfDraftsThatComeWhileOthersAreInFlight) {
+  CoreConfig config = sync_config();
+  config.parallel.pipeline_parallel = true;
+  config.speculation.num_spec_tokens = 4;
+  config.limits.max_outstanding_plans = 2;
+  CoreDriver d(config);
+  d.add(1, 8, 20);
+  d.step();
+  const Tokens two{5, 6}, four{5, 6, 7, 8};
+  const Draft first{RequestId{1}, two}, more{RequestId{1}, four};
+  d.core->set_drafts({&first, 1});
+  EXPECT_EQ(d.plan().scheduled[0].num_tokens, 3U);
+  d.core->set_drafts({&more, 1});
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(plan.scheduled.size(), 1U);
+  EXPECT_EQ(plan.scheduled[0].num_tokens, 2U);
+  EXPECT_EQ(plan.scheduled[0].drafts.size(), 4U);
+  EXPECT_TRUE(plan.scheduled[0].new_tokens.empty());
+}
+
 TEST(Plan, APipelineSendsWhatThisChunkComputes) {
   CoreConfig config = sync_config();
   config.parallel.pipeline_parallel = true;
