@@ -160,6 +160,12 @@ TEST_F(PackedFiles, MatricesOfAnySizeComeBack) {
     ASSERT_TRUE(file->read(i, read) && file->view(i, seen)) << i;
     EXPECT_TRUE(is_same(read, matrices[i]) && is_same(seen, matrices[i])) << i;
   }
+  // In pages of whatever size the system has.
+  static_cast<void>(file->read_anew());
+  for (std::uint32_t i = 0; i < file->size(); ++i) {
+    PackedMatrix seen;
+    ASSERT_TRUE(file->view(i, seen) && is_same(seen, matrices[i])) << i;
+  }
 }
 
 TEST_F(PackedFiles, TwoWhoWriteAtOnceUseTheFirstOnesFile) {
@@ -301,7 +307,13 @@ TEST_F(PackedFolders, FilesInUseStay) {
   keep("c", 33'000);
   EXPECT_TRUE(has("a") && has("b") && has("c"));
   {
-    const auto a = find_packed(options_, key_named("a")), c = find_packed(options_, key_named("c"));
+    // A matrix that lies in the file is enough.
+    PackedMatrix matrix;
+    {
+      auto a = find_packed(options_, key_named("a"));
+      ASSERT_TRUE(a && a->map() && a->view(0, matrix));
+    }
+    const auto c = find_packed(options_, key_named("c"));
     keep("d", 33'000);
     EXPECT_TRUE(has("a") && !has("b") && has("c") && has("d"));
     const auto d = find_packed(options_, key_named("d"));

@@ -117,7 +117,6 @@ TEST(VisionTest, EncodersAreKeptBetweenStarts) {
     std::vector<std::filesystem::path> files;
     for (const auto& file : std::filesystem::directory_iterator(kept.cache_folder)) files.push_back(file.path());
     EXPECT_EQ(files.size(), 2U) << name;
-    std::vector<ino_t> written;
     const auto numbers = [&] {
       std::vector<ino_t> all;
       for (const auto& file : files) {

@@ -17,7 +17,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/model/kept/packed_map.h"
 #include "runtime/model/kept/packed_table.h"
+#include "runtime/model/kept/stretch_writer.h"
 
 namespace quire {
 namespace {
@@ -128,7 +130,7 @@ Result<void> PackedFile::read(std::uint32_t number, PackedMatrix& matrix) const 
 Result<void> PackedFile::map() {
   std::uint64_t end = kPackedAlignment;
   for (const PackedEntry& entry : *entries_) end = std::max(end, entry.offset + entry.bytes);
-  auto map = PackedMap::make(*file_, end);
+  auto map = PackedMap::make(file_, end);
   if (!map) return std::unexpected(std::move(map.error()));
   map_ = *std::move(map);
   return {};
@@ -143,6 +145,18 @@ Result<void> PackedFile::view(std::uint32_t number, PackedMatrix& matrix) const 
   return {};
 }
 
+bool PackedFile::is_in_huge_pages() const {
+  return map_->is_in_huge_pages();
+}
+
+bool PackedFile::read_anew() const {
+  return map_->read_anew();
+}
+
+void PackedFile::lock() const {
+  map_->lock();
+}
+
 void PackedFile::fetch_ahead(std::uint32_t number) const {
   const PackedEntry& entry = (*entries_)[number];
   ::posix_fadvise(file_->descriptor(), static_cast<off_t>(entry.offset), static_cast<off_t>(entry.bytes), POSIX_FADV_WILLNEED);
@@ -150,8 +164,13 @@ void PackedFile::fetch_ahead(std::uint32_t number) const {
 
 PackedFileWriter::PackedFileWriter(std::shared_ptr<const OwnedFile> file, std::string path, const Sha256Digest& key,
                                    std::uint32_t num_matrices, std::uint64_t max_bytes)
-    : file_(std::move(file)), path_(std::move(path)), key_(key), entries_(num_matrices), max_bytes_(max_bytes), end_(kPackedAlignment),
-      stretches_(*file_, kPackedAlignment, kPackedAlignment) {}
+    : file_(std::move(file)),
+      path_(std::move(path)),
+      key_(key),
+      entries_(num_matrices),
+      max_bytes_(max_bytes),
+      end_(kPackedAlignment),
+      stretches_(std::make_unique<StretchWriter>(*file_, kPackedAlignment, kPackedAlignment)) {}
 
 Result<std::unique_ptr<PackedFileWriter>> PackedFileWriter::create(const std::string& path, const Sha256Digest& key,
                                                                    std::uint32_t num_matrices, std::uint64_t max_bytes) {
@@ -192,7 +211,7 @@ Result<void> PackedFileWriter::write(std::uint32_t number, const PackedMatrix& m
   const auto offset = take(bytes.size());
   if (!offset) return std::unexpected(offset.error());
   entry.offset = *offset;
-  return stretches_.write(bytes, entry.offset);
+  return stretches_->write(bytes, entry.offset);
 }
 
 Result<PackedFile> PackedFileWriter::finish() {
@@ -207,8 +226,8 @@ Result<PackedFile> PackedFileWriter::finish() {
                 .table_bytes = table.size(),
                 .table_digest = digest_of(table)};
   header.digest = digest_of(header);
-  if (auto written = stretches_.write(table, *offset); !written) return std::unexpected(std::move(written.error()));
-  if (auto written = stretches_.finish(); !written) return std::unexpected(std::move(written.error()));
+  if (auto written = stretches_->write(table, *offset); !written) return std::unexpected(std::move(written.error()));
+  if (auto written = stretches_->finish(); !written) return std::unexpected(std::move(written.error()));
   // Before it has a head: what has one is whole.
   if (::fdatasync(file_->descriptor()) != 0) return fail(ErrorCode::io, file_->path(), "cannot be written: " + reason());
   if (auto written = file_->write(std::as_bytes(std::span(&header, 1)), 0); !written) return std::unexpected(std::move(written.error()));

@@ -15,11 +15,12 @@
 
 #include "base/digest.h"
 #include "quire/error.h"
-#include "runtime/model/kept/packed_map.h"
 #include "runtime/model/kept/packed_table.h"
-#include "runtime/model/kept/stretch_writer.h"
 
 namespace quire {
+
+class PackedMap;
+class StretchWriter;
 
 // An open descriptor and the name that it was opened by.
 class OwnedFile {
@@ -55,8 +56,10 @@ class PackedFile {
   // All of the matrix, where it lies in the map, which it keeps: `corrupt` where bytes are not those that were written. They are not looked
   // at again.
   [[nodiscard]] Result<void> view(std::uint32_t number, PackedMatrix& matrix) const;
-  // The system is asked to keep the map in memory.
-  void lock() const { map_->lock(); }
+  // Of the map, as PackedMap has them. What was seen before read_anew() is to be looked at again.
+  [[nodiscard]] bool is_in_huge_pages() const;
+  [[nodiscard]] bool read_anew() const;
+  void lock() const;
   // The system may begin to read it.
   void fetch_ahead(std::uint32_t number) const;
 
@@ -97,7 +100,7 @@ class PackedFileWriter {
   std::vector<PackedEntry> entries_;
   std::uint64_t max_bytes_;
   std::atomic<std::uint64_t> end_;
-  StretchWriter stretches_;
+  std::unique_ptr<StretchWriter> stretches_;
   bool is_finished_ = false;
 };
 

@@ -81,7 +81,7 @@ Result<std::unique_ptr<PackedFileWriter>> begin_packed(const WeightsOptions& opt
                                                        std::uint64_t estimated_bytes) {
   const fs::path folder(options.cache_folder);
   std::error_code error;
-  fs::create_directories(folder, error);
+  if (fs::create_directories(folder, error)) fs::permissions(folder, fs::perms::owner_all, error);
   if (!fs::is_directory(folder, error))
     return fail(ErrorCode::io, "weights_cache", fmt::format("{} cannot be made", folder.string()), "name a folder that can be written");
   remove_abandoned(folder);
@@ -93,7 +93,8 @@ Result<std::unique_ptr<PackedFileWriter>> begin_packed(const WeightsOptions& opt
   const std::uint64_t others = make_room(folder, estimated_bytes, budget);
   if (others + estimated_bytes > budget) {
     return fail(ErrorCode::too_large, "weights_cache_budget",
-                fmt::format("is {} bytes, files that are in use take {}, and the weights take {}", budget, others, estimated_bytes), "raise it");
+                fmt::format("is {} bytes, files that are in use take {}, and the weights take {}", budget, others, estimated_bytes),
+                "raise it");
   }
   const fs::space_info space = fs::space(folder, error);
   if (!error && space.available < estimated_bytes) {

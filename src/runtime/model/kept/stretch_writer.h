@@ -16,8 +16,8 @@ class OwnedFile;
 
 class StretchWriter {
  public:
-  // The file's first bytes are somebody else's. All pieces lie at multiples of `alignment`, which divides 2 MiB, and leave no gaps but those
-  // up to the next one.
+  // The file's first bytes are somebody else's. All pieces lie at multiples of `alignment`, which divides 2 MiB, and leave no gaps but
+  // those up to the next one.
   StretchWriter(const OwnedFile& file, std::uint64_t first, std::uint64_t alignment) : file_(file), first_(first), alignment_(alignment) {}
 
   // Any thread. What does not fill a stretch is kept until others do. Errors: `io`.

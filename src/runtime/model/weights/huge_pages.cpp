@@ -34,12 +34,11 @@ struct Run {
 
 std::vector<Run> runs_of(const std::vector<std::uintptr_t>& pages) {
   std::vector<Run> runs;
-  for (const std::uintptr_t page : pages) {
+  for (const std::uintptr_t page : pages)
     if (!runs.empty() && runs.back().num_pages < kPagesOfCall && page == runs.back().first + runs.back().num_pages * kHugePageBytes)
       ++runs.back().num_pages;
     else
       runs.push_back({page, 1});
-  }
   return runs;
 }
 

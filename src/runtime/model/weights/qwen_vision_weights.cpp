@@ -35,8 +35,7 @@ std::uint64_t QwenVisionWeights::bytes() const {
   return sum;
 }
 
-Result<QwenVisionWeights> load_qwen_vision(const ModelFile& file, const VisionConfig& c, ThreadPool& pool,
-                                           const PackingOptions& options) {
+Result<QwenVisionWeights> load_qwen_vision(const ModelFile& file, const VisionConfig& c, ThreadPool& pool, const PackingOptions& options) {
   auto tensors = file.vision_tensors();
   if (!tensors) return std::unexpected(std::move(tensors.error()));
   if (Result<void> plain = check_plain(*tensors); !plain) return std::unexpected(std::move(plain.error()));

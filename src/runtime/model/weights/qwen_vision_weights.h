@@ -21,8 +21,8 @@ struct QwenVisionLayerWeights {
 struct QwenVisionWeights {
   Linear patches;  // of [colour][frame][row][column] of a patch
   std::vector<QwenVisionLayerWeights> layers;
-  LayerNormWeights norm;     // of what is merged
-  Linear merged, connector;  // with a GELU between them
+  LayerNormWeights norm;           // of what is merged
+  Linear merged, connector;        // with a GELU between them
   std::vector<std::string> notes;  // on keeping packed weights
 
   [[nodiscard]] std::uint64_t bytes() const;

@@ -27,10 +27,10 @@ struct VisionWeights {
   std::vector<float> positions;    // [VisionConfig::num_rows()][hidden_size]
   LayerNormWeights pre_norm;       // before the first layer; empty: there is none
   std::vector<VisionLayerWeights> layers;
-  LayerNormWeights norm;         // behind the last layer; empty: there is none
-  std::vector<float> mean_norm;  // [hidden_size]: of averaged patches, with its 1; empty: they are not
-  Linear connector;              // of shuffled patches, or the first of two
-  Linear second;                 // of two
+  LayerNormWeights norm;           // behind the last layer; empty: there is none
+  std::vector<float> mean_norm;    // [hidden_size]: of averaged patches, with its 1; empty: they are not
+  Linear connector;                // of shuffled patches, or the first of two
+  Linear second;                   // of two
   std::vector<std::string> notes;  // on keeping packed weights
 
   [[nodiscard]] std::uint64_t bytes() const;

@@ -3,6 +3,7 @@
 #include "runtime/model/weights/weight_packing.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <atomic>
@@ -58,6 +59,13 @@ Sha256Digest key_of(const ModelFile& file, const std::vector<PackTask>& tasks) {
   return Sha256::of(std::as_bytes(std::span(text)));
 }
 
+// The allocator keeps what was packed, which is used no more.
+void give_back_free_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+}
+
 bool has_shape_of(const PackedEntry& entry, const PackTask& task) {
   const TensorView& source = task.source;
   const std::uint64_t rows = (task.picked.turned ? source.columns : source.rows) / task.picked.step;
@@ -92,11 +100,8 @@ class Packing {
     if (is_damaged_) mend(pool);
     if (Result<void> finished = finish(); !finished) return std::unexpected(std::move(finished.error()));
     share(pool);
-    std::vector<MemoryRange> packed;
-    for (const Numbered& one : order_)
-      if (one.task->matrix != nullptr)
-        packed.push_back({reinterpret_cast<const std::byte*>(one.task->matrix->storage.data()), one.task->matrix->storage.size()});
-    gather_in_huge_pages(std::move(packed), pool);
+    if (error_) return std::unexpected(*std::move(error_));
+    gather(false, pool);
     if (options_.progress != nullptr) options_.progress(1.0);
     return std::move(result_);
   }
@@ -140,7 +145,7 @@ class Packing {
         *task.matrix = result_.file->entry(one.number).shape;
         return {};
       }
-      const Result<void> read = is_mapped_ ? result_.file->view(one.number, *task.matrix) : result_.file->read(one.number, *task.matrix);
+      const Result<void> read = take(one);
       if (read) return {};
       const std::lock_guard lock(mutex_);
       if (!is_damaged_) note(read.error());
@@ -160,25 +165,59 @@ class Packing {
     if (!mapped) note(mapped.error());
   }
 
-  // What was packed now is used from the file, too, in place of the copies that were written.
+  // What was packed now is used from the file, too, in place of the copies that were written. Small pages cost more than memory: where the
+  // system has no huge ones for the file, matrices are copies.
   void share(ThreadPool& pool) {
     if (has_written_) {
       map();
-      if (is_mapped_) {
-        pool.parallel_for(static_cast<std::uint32_t>(order_.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
-          for (std::uint32_t i = begin; i < end; ++i) view(order_[i]);
-        });
-      }
+      if (!is_mapped_) return;
+      take_all(pool);
+      give_back_free_memory();
     }
-    if (is_mapped_ && !streams()) result_.file->lock();
+    if (!is_mapped_) return;
+    bool is_good = result_.file->is_in_huge_pages();
+    if (!is_good) {
+      gather(true, pool);
+      is_good = result_.file->is_in_huge_pages();
+    }
+    if (!is_good && result_.file->read_anew()) {
+      take_all(pool);
+      is_good = result_.file->is_in_huge_pages();
+    }
+    if (is_good && !streams()) result_.file->lock();
+    if (is_good) return;
+    is_mapped_ = false;
+    take_all(pool);
   }
 
-  void view(const Numbered& one) {
-    if (one.task->matrix == nullptr || one.task->is_streamed) return;
-    const Result<void> seen = result_.file->view(one.number, *one.task->matrix);
-    if (seen) return;
+  void take_all(ThreadPool& pool) {
+    pool.parallel_for(static_cast<std::uint32_t>(order_.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+      for (std::uint32_t i = begin; i < end; ++i)
+        if (order_[i].task->matrix != nullptr && !order_[i].task->is_streamed) take_again(order_[i]);
+    });
+  }
+
+  void take_again(const Numbered& one) {
+    const PackTask& task = *one.task;
+    const Result<void> taken = take(one);
+    if (taken) return;
+    if (auto packed = pack_matrix(file_, task.source, task.picked, task.may_reorder, *task.matrix); !packed)
+      fail_with(std::move(packed.error()));
     const std::lock_guard lock(mutex_);
-    note(seen.error());
+    note(taken.error());
+  }
+
+  // Of the file: the matrix where it lies, or a copy.
+  Result<void> take(const Numbered& one) {
+    return is_mapped_ ? result_.file->view(one.number, *one.task->matrix) : result_.file->read(one.number, *one.task->matrix);
+  }
+
+  void gather(bool mapped, ThreadPool& pool) {
+    std::vector<MemoryRange> ranges;
+    for (const Numbered& one : order_)
+      if (const PackedMatrix* matrix = one.task->matrix; matrix != nullptr && matrix->storage.is_mapped() == mapped)
+        ranges.push_back({reinterpret_cast<const std::byte*>(matrix->storage.data()), matrix->storage.size()});
+    gather_in_huge_pages(std::move(ranges), pool);
   }
 
   // Who has the damaged file open goes on with what is sound. Another is made of that and of what was packed again, unless matrices are not
