@@ -302,6 +302,7 @@ TEST_F(PackedFolders, NeverGrowBeyondTheirBudget) {
 
 // It would take as much without a name.
 TEST_F(PackedFolders, FilesInUseStay) {
+  options_.cache_bytes = 130'000;
   keep("a", 33'000);
   keep("b", 33'000);
   keep("c", 33'000);

@@ -81,7 +81,7 @@ PackedMap::~PackedMap() {
 
 bool PackedMap::is_in_huge_pages() const {
   const Resident resident = resident_of(bytes_);
-  return resident.all > 0 && resident.all - std::min(resident.all, resident.huge) <= std::max(kFewBytes, resident.all / 16);
+  return resident.all > 0 && resident.all - std::min(resident.all, resident.huge) <= std::max(kFewBytes, resident.all / 32);
 }
 
 bool PackedMap::read_anew() const {

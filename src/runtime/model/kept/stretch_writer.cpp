@@ -29,6 +29,7 @@ Result<void> StretchWriter::write(std::span<const std::byte> bytes, std::uint64_
       if (stretch.bytes.empty()) stretch.filled = number == 0 ? first_ : 0;
       stretch.bytes.resize(kStretchBytes);
       std::ranges::copy(part, stretch.bytes.begin() + static_cast<std::ptrdiff_t>(within));
+      stretch.end = std::max(stretch.end, within + part.size());
       stretch.filled += (part.size() + alignment_ - 1) / alignment_ * alignment_;
       if (stretch.filled == kStretchBytes) full = open_.extract(number);
     }
@@ -40,7 +41,7 @@ Result<void> StretchWriter::write(std::span<const std::byte> bytes, std::uint64_
 
 Result<void> StretchWriter::finish() {
   for (const auto& [number, stretch] : open_)
-    if (auto written = file_.write(std::span(stretch.bytes).first(stretch.filled), number * kStretchBytes); !written) return written;
+    if (auto written = file_.write(std::span(stretch.bytes).first(stretch.end), number * kStretchBytes); !written) return written;
   open_.clear();
   return {};
 }

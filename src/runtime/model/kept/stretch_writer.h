@@ -28,7 +28,7 @@ class StretchWriter {
  private:
   struct Stretch {
     std::vector<std::byte> bytes;
-    std::uint64_t filled = 0;
+    std::uint64_t filled = 0, end = 0;  // with what lies between pieces; of the last piece
   };
 
   const OwnedFile& file_;

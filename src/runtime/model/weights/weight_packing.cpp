@@ -159,7 +159,6 @@ class Packing {
   }
 
   void map() {
-    if (std::getenv("QX_PRIVATE") != nullptr) return;
     const Result<void> mapped = result_.file->map();
     is_mapped_ = mapped.has_value();
     if (!mapped) note(mapped.error());
