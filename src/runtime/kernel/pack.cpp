@@ -79,12 +79,12 @@ MatrixPacker::MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_
     return;
   }
   packed_.panel_bytes = panel_bytes(packed_);
-  packed_.storage.resize(packed_.panel_bytes * packed_.num_panels());
+  packed_.storage.own().resize(packed_.panel_bytes * packed_.num_panels());
 }
 
 void MatrixPacker::put_f32(std::uint32_t row, std::span<const float> values) {
   QUIRE_CHECK(row < packed_.rows && values.size() == packed_.columns && !is_integer(packed_.format), "put_f32");
-  std::uint8_t* at = packed_.storage.data() + (row / kPanelRows) * packed_.panel_bytes;
+  std::uint8_t* at = packed_.storage.own().data() + (row / kPanelRows) * packed_.panel_bytes;
   const std::size_t lane = row % kPanelRows;
   for (std::size_t k = 0; k < values.size(); ++k) {
     if (packed_.format == WeightFormat::f32) {
@@ -98,7 +98,7 @@ void MatrixPacker::put_f32(std::uint32_t row, std::span<const float> values) {
 
 void MatrixPacker::put_bf16(std::uint32_t row, std::span<const std::uint16_t> bits) {
   QUIRE_CHECK(row < packed_.rows && bits.size() == packed_.columns && !is_integer(packed_.format), "put_bf16");
-  std::uint8_t* at = packed_.storage.data() + (row / kPanelRows) * packed_.panel_bytes;
+  std::uint8_t* at = packed_.storage.own().data() + (row / kPanelRows) * packed_.panel_bytes;
   const std::size_t lane = row % kPanelRows;
   for (std::size_t k = 0; k < bits.size(); ++k) {
     if (packed_.format == WeightFormat::bf16) {
@@ -189,7 +189,7 @@ PackedMatrix MatrixPacker::finish() {
   if (is_integer(packed_.format)) {
     choose_scale_layout();
     packed_.panel_bytes = panel_bytes(packed_);
-    packed_.storage.resize(packed_.panel_bytes * packed_.num_panels());
+    packed_.storage.own().resize(packed_.panel_bytes * packed_.num_panels());
     for (std::uint32_t row = 0; row < packed_.rows; ++row) pack_row(row);
   }
   codes_ = {};
@@ -212,7 +212,7 @@ void MatrixPacker::pack_row(std::uint32_t row) {
   const std::uint32_t per_block = kGroupColumns / packed_.scale_columns;
   const std::size_t per_row = packed_.columns / packed_.scale_columns;
   const std::size_t size = block_bytes(packed_);
-  std::uint8_t* panel = packed_.storage.data() + (row / kPanelRows) * packed_.panel_bytes;
+  std::uint8_t* panel = packed_.storage.own().data() + (row / kPanelRows) * packed_.panel_bytes;
   if (packed_.scale_bytes == 1) pack_units(row, panel);
   std::uint8_t* block = panel + all_unit_bytes(packed_);
   for (std::uint32_t g = 0; g < packed_.columns / kGroupColumns; ++g, block += size) {

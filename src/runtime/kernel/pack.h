@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/kernel/aligned.h"
+#include "runtime/kernel/packed_storage.h"
 
 namespace quire {
 
@@ -57,7 +57,7 @@ struct PackedMatrix {
   bool has_minimums = false;        // false when every minimum is zero
   CodeTable table{};                // q4_table
   std::size_t panel_bytes = 0;
-  AlignedVector<std::uint8_t> storage{};  // layout: see packed_layout.h
+  PackedStorage storage{};  // layout: see packed_layout.h
   // Column i multiplies input input_order[i]; null: input i. Kernels know nothing of it: whoever calls them brings inputs in this order.
   std::shared_ptr<const std::vector<std::uint32_t>> input_order = {};
 

@@ -85,10 +85,11 @@ class ModelLoader {
     Decoder decoder(file.config(), std::move(*weights), **kernels, options.activations, limits, *options.pool);
     // No picture is larger than what is served.
     if (info.pictures.tile_side == 0) info.pictures.tile_tokens = std::min(info.pictures.tile_tokens, positions);
-    auto vision = load_vision_of(file, info, **kernels, *options.pool);
+    auto vision = load_vision_of(file, info, **kernels, options);
     if (!vision) return std::unexpected(std::move(vision.error()));
-    if (*vision != nullptr) info.weight_bytes += (*vision)->weight_bytes();
-    std::unique_ptr<Model::State> state(new Model::State{std::move(info), std::move(decoder), *std::move(vision)});
+    if (vision->encoder != nullptr) info.weight_bytes += vision->encoder->weight_bytes();
+    info.notes.insert(info.notes.end(), vision->notes.begin(), vision->notes.end());
+    std::unique_ptr<Model::State> state(new Model::State{std::move(info), std::move(decoder), std::move(vision->encoder)});
     if (file.config().encoder.num_layers > 0)
       state->encoder = std::make_unique<Encoder>(file.config(), state->decoder.weights(), **kernels, options.activations, *options.pool);
     return std::unique_ptr<Model>(new Model(std::move(state)));
@@ -96,11 +97,11 @@ class ModelLoader {
 
  private:
   // Null: there is none, or nothing can be shown to it.
-  static Result<std::unique_ptr<VisionEncoder>> load_vision_of(const ModelFile& file, const ModelInfo& info, const Kernels& kernels,
-                                                               ThreadPool& pool) {
+  static Result<LoadedVision> load_vision_of(const ModelFile& file, const ModelInfo& info, const Kernels& kernels,
+                                             const LoadOptions& options) {
     const std::optional<VisionConfig>& vision = file.config().vision;
-    if (!vision || !info.pictures.any()) return nullptr;
-    return load_vision_encoder(file, *vision, info.pictures, kernels, pool);
+    if (!vision || !info.pictures.any()) return LoadedVision{};
+    return load_vision_encoder(file, *vision, info.pictures, kernels, *options.pool, {.kept = &options.weights});
   }
 };
 

@@ -126,16 +126,18 @@ void VisionEncoder::reserve_ones(std::size_t count) {
   if (ones_.size() < count) ones_.assign(count, 1.0F);
 }
 
-Result<std::unique_ptr<VisionEncoder>> load_vision_encoder(const ModelFile& file, const VisionConfig& config, const PictureInfo& info,
-                                                           const Kernels& kernels, ThreadPool& pool) {
+Result<LoadedVision> load_vision_encoder(const ModelFile& file, const VisionConfig& config, const PictureInfo& info, const Kernels& kernels,
+                                         ThreadPool& pool, const PackingOptions& packing) {
   if (info.processor == "qwen2_vl") {
-    auto own = load_qwen_vision(file, config, pool);
+    auto own = load_qwen_vision(file, config, pool, packing);
     if (!own) return std::unexpected(std::move(own.error()));
-    return std::make_unique<QwenVisionEncoder>(config, info, *std::move(own), kernels, pool);
+    std::vector<std::string> notes = std::move(own->notes);
+    return LoadedVision{std::make_unique<QwenVisionEncoder>(config, info, *std::move(own), kernels, pool), std::move(notes)};
   }
-  auto weights = load_vision(file, config, pool);
+  auto weights = load_vision(file, config, pool, packing);
   if (!weights) return std::unexpected(std::move(weights.error()));
-  return std::make_unique<VitEncoder>(config, info, *std::move(weights), kernels, pool);
+  std::vector<std::string> notes = std::move(weights->notes);
+  return LoadedVision{std::make_unique<VitEncoder>(config, info, *std::move(weights), kernels, pool), std::move(notes)};
 }
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -103,8 +104,12 @@ class VisionEncoder {
   std::vector<float> ones_;
 };
 
-// The encoder of the config's family, with its weights. Errors: as load_weights().
-Result<std::unique_ptr<VisionEncoder>> load_vision_encoder(const ModelFile& file, const VisionConfig& config, const PictureInfo& info,
-                                                           const Kernels& kernels, ThreadPool& pool);
+// The encoder of the config's family, with its weights, and notes on keeping these. Errors: as load_weights().
+struct LoadedVision {
+  std::unique_ptr<VisionEncoder> encoder;
+  std::vector<std::string> notes;
+};
+Result<LoadedVision> load_vision_encoder(const ModelFile& file, const VisionConfig& config, const PictureInfo& info, const Kernels& kernels,
+                                         ThreadPool& pool, const PackingOptions& packing);
 
 }  // namespace quire

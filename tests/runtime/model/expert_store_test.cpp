@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/random.h"
@@ -151,6 +152,20 @@ class KeptWeights : public testing::TestWithParam<const char*> {
     if (notes != nullptr) *notes = rig.model().info().notes;
     return all;
   }
+  std::vector<std::string> notes_without_folder() {
+    std::vector<std::string> notes;
+    logits({}, nullptr, &notes);
+    return notes;
+  }
+  // Every matrix; the table stays.
+  void damage() const {
+    std::filesystem::permissions(kept()[0], std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
+    std::fstream file(kept()[0], std::ios::binary | std::ios::in | std::ios::out);
+    for (std::uint64_t at = 4'096 + 8; at + 100'000 < std::filesystem::file_size(kept()[0]); at += 4'096) {
+      file.seekp(static_cast<std::streamoff>(at));
+      file.write("damaged", 7);
+    }
+  }
   std::vector<std::filesystem::path> kept() const {
     std::vector<std::filesystem::path> files;
     for (const auto& file : std::filesystem::directory_iterator(cache_)) files.push_back(file.path());
@@ -184,14 +199,7 @@ TEST_P(KeptWeights, LogitsHaveTheSameBits) {
 
 TEST_P(KeptWeights, DamageIsFoundAndMended) {
   const auto expected = logits({.cache_folder = cache_});
-  // Every matrix; the table stays.
-  {
-    std::fstream file(kept()[0], std::ios::binary | std::ios::in | std::ios::out);
-    for (std::uint64_t at = 4'096 + 8; at + 100'000 < std::filesystem::file_size(kept()[0]); at += 4'096) {
-      file.seekp(static_cast<std::streamoff>(at));
-      file.write("damaged", 7);
-    }
-  }
+  damage();
   ExpertReads counts;
   std::vector<std::string> notes;
   EXPECT_EQ(logits({.cache_folder = cache_, .expert_bytes = 1}, &counts, &notes), expected);
@@ -200,6 +208,31 @@ TEST_P(KeptWeights, DamageIsFoundAndMended) {
   EXPECT_TRUE(kept().empty()) << "so that it is packed again";
   EXPECT_EQ(logits({.cache_folder = cache_}), expected);
   EXPECT_EQ(kept().size(), 1U);
+  // What is not read when it is wanted is mended at once.
+  damage();
+  EXPECT_EQ(logits({.cache_folder = cache_}, nullptr, &notes), expected);
+  EXPECT_TRUE(std::ranges::any_of(notes, [](const std::string& note) { return note.find("damaged matrix") != std::string::npos; }));
+  EXPECT_EQ(kept().size(), 1U);
+  EXPECT_EQ(logits({.cache_folder = cache_}, nullptr, &notes), expected);
+  EXPECT_EQ(notes, notes_without_folder());
+  // A cut file is none.
+  std::filesystem::permissions(kept()[0], std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
+  std::filesystem::resize_file(kept()[0], std::filesystem::file_size(kept()[0]) / 2);
+  EXPECT_EQ(logits({.cache_folder = cache_}), expected);
+  EXPECT_EQ(kept().size(), 1U);
+}
+
+TEST_P(KeptWeights, TwoEnginesThatBeginAtOnceShareAFile) {
+  const auto expected = logits({});
+  std::vector<float> other;
+  std::vector<std::string> notes, others;
+  std::thread beside([&] { other = logits({.cache_folder = cache_}, nullptr, &others); });
+  EXPECT_EQ(logits({.cache_folder = cache_}, nullptr, &notes), expected);
+  beside.join();
+  EXPECT_EQ(other, expected);
+  EXPECT_EQ(kept().size(), 1U);
+  EXPECT_EQ(notes, notes_without_folder());
+  EXPECT_EQ(others, notes);
 }
 
 // The same name, other weights.

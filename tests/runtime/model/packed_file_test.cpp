@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -60,6 +63,38 @@ Result<PackedFile> write_file(const std::string& path, const Sha256Digest& key, 
   return (*writer)->finish();
 }
 
+std::size_t files_in(const std::string& folder) {
+  std::size_t count = 0;
+  for (auto it = std::filesystem::directory_iterator(folder); it != std::filesystem::directory_iterator(); ++it) ++count;
+  return count;
+}
+
+ino_t inode_of(const std::string& path) {
+  struct stat info{};
+  EXPECT_EQ(::stat(path.c_str(), &info), 0);
+  return info.st_ino;
+}
+
+// Files may not grow beyond so many bytes, as on a disk that is full.
+class FullDisk {
+ public:
+  explicit FullDisk(std::uint64_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit now{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &now);
+  }
+  ~FullDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  void (*handler_)(int);
+  rlimit before_{};
+};
+
 class PackedFiles : public testing::Test {
  protected:
   tiny::TempFolder folder_;
@@ -80,6 +115,84 @@ TEST_F(PackedFiles, MatricesOfEveryFormatComeBack) {
   }
 }
 
+TEST_F(PackedFiles, MatricesAreUsedWhereTheyLie) {
+  const std::vector<PackedMatrix> matrices = some_matrices();
+  std::vector<PackedMatrix> seen(matrices.size());
+  {
+    auto file = write_file(path_, key_, matrices);
+    ASSERT_TRUE(file && file->map());
+    for (std::uint32_t i = 0; i < file->size(); ++i) ASSERT_TRUE(file->view(i, seen[i]));
+    file->lock();
+  }
+  std::filesystem::remove(path_);
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    EXPECT_TRUE(seen[i].storage.is_mapped() && is_same(seen[i], matrices[i])) << i;
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(seen[i].storage.data()) % kCacheLineBytes, 0U);
+    // A copy needs the map no longer.
+    const PackedMatrix copy = seen[i];
+    seen[i].storage.own().assign(1, 0);
+    EXPECT_TRUE(!seen[i].storage.is_mapped() && is_same(copy, matrices[i]));
+  }
+}
+
+// Larger and smaller than what is written at once, by several threads.
+TEST_F(PackedFiles, MatricesOfAnySizeComeBack) {
+  std::vector<PackedMatrix> matrices;
+  for (const std::uint32_t rows : {16U, 1'200U, 500U, 48U, 2'100U, 700U, 16U, 16U}) {
+    MatrixPacker packer(WeightFormat::f32, rows, 515);
+    std::vector<float> row(515);
+    for (std::uint32_t i = 0; i < rows; ++i) {
+      for (std::size_t k = 0; k < row.size(); ++k) row[k] = static_cast<float>(rows * 31 + i * 515 + k);
+      packer.put_f32(i, row);
+    }
+    matrices.push_back(packer.finish());
+  }
+  auto writer = PackedFileWriter::create(path_, key_, static_cast<std::uint32_t>(matrices.size()), kNoBound);
+  ASSERT_TRUE(writer);
+  ThreadPool pool(3);
+  pool.parallel_for(static_cast<std::uint32_t>(matrices.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+    for (std::uint32_t i = begin; i < end; ++i) ASSERT_TRUE((*writer)->write(i, matrices[i]));
+  });
+  auto file = (*writer)->finish();
+  ASSERT_TRUE(file && file->map());
+  for (std::uint32_t i = 0; i < file->size(); ++i) {
+    PackedMatrix read, seen;
+    ASSERT_TRUE(file->read(i, read) && file->view(i, seen)) << i;
+    EXPECT_TRUE(is_same(read, matrices[i]) && is_same(seen, matrices[i])) << i;
+  }
+  // In pages of whatever size the system has.
+  static_cast<void>(file->read_anew());
+  for (std::uint32_t i = 0; i < file->size(); ++i) {
+    PackedMatrix seen;
+    ASSERT_TRUE(file->view(i, seen) && is_same(seen, matrices[i])) << i;
+  }
+}
+
+TEST_F(PackedFiles, TwoWhoWriteAtOnceUseTheFirstOnesFile) {
+  const std::vector<PackedMatrix> matrices = some_matrices();
+  auto first = PackedFileWriter::create(path_, key_, 1, kNoBound), second = PackedFileWriter::create(path_, key_, 1, kNoBound);
+  ASSERT_TRUE(first && second);
+  ASSERT_TRUE((*first)->write(0, matrices[0]) && (*second)->write(0, matrices[0]));
+  EXPECT_EQ(PackedFile::open(path_, key_).error().code, ErrorCode::not_found) << "none that is not finished";
+  ASSERT_TRUE((*second)->finish());
+  const ino_t written = inode_of(path_);
+  const auto file = (*first)->finish();
+  ASSERT_TRUE(file);
+  EXPECT_EQ(inode_of(path_), written);
+  PackedMatrix read;
+  EXPECT_TRUE(file->read(0, read) && is_same(read, matrices[0]));
+  first->reset();
+  second->reset();
+  EXPECT_EQ(files_in(std::filesystem::path(path_).parent_path()), 1U);
+}
+
+TEST_F(PackedFiles, WhatIsNotSoundGivesWay) {
+  tiny::write_file(path_, "of another version");
+  const auto file = write_file(path_, key_, some_matrices());
+  ASSERT_TRUE(file) << file.error().to_string();
+  EXPECT_TRUE(PackedFile::open(path_, key_));
+}
+
 TEST_F(PackedFiles, BelongToAModel) {
   ASSERT_TRUE(write_file(path_, key_, some_matrices()).has_value());
   EXPECT_EQ(PackedFile::open(path_, key_named("b")).error().code, ErrorCode::corrupt);
@@ -92,14 +205,18 @@ TEST_F(PackedFiles, NoFlippedByteAndNoCutIsRead) {
                                            random_matrix(rng, weight_cases()[2], 16, 64).packed};
   ASSERT_TRUE(write_file(path_, key_, matrices).has_value());
   const std::string whole = bytes_of_file(path_);
+  std::filesystem::permissions(path_, std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
   std::size_t num_found = 0;
   const auto look = [&] {
-    const auto file = PackedFile::open(path_, key_);
+    auto file = PackedFile::open(path_, key_);
     bool found = !file;
+    ASSERT_TRUE(!file || file->map());
     for (std::uint32_t i = 0; file && i < file->size(); ++i) {
-      PackedMatrix read;
+      PackedMatrix read, seen;
       const bool sound = file->read(i, read).has_value();
       ASSERT_TRUE(!sound || is_same(read, matrices[i]));
+      ASSERT_EQ(file->view(i, seen).has_value(), sound);
+      ASSERT_TRUE(!sound || is_same(seen, matrices[i]));
       found = found || !sound;
     }
     num_found += found ? 1 : 0;
@@ -129,6 +246,12 @@ TEST_F(PackedFiles, WhatWasNotFinishedIsNotThere) {
     ASSERT_TRUE(writer);
     ASSERT_TRUE((*writer)->write(0, some_matrices()[0]));
   }
+  EXPECT_TRUE(std::filesystem::is_empty(std::filesystem::path(path_).parent_path()));
+}
+
+TEST_F(PackedFiles, AFullDiskLeavesNothing) {
+  const FullDisk disk(8'000);
+  EXPECT_EQ(write_file(path_, key_, some_matrices()).error().code, ErrorCode::io);
   EXPECT_TRUE(std::filesystem::is_empty(std::filesystem::path(path_).parent_path()));
 }
 
@@ -177,6 +300,32 @@ TEST_F(PackedFolders, NeverGrowBeyondTheirBudget) {
   EXPECT_EQ(bytes(), 0U);
 }
 
+// It would take as much without a name.
+TEST_F(PackedFolders, FilesInUseStay) {
+  options_.cache_bytes = 130'000;
+  keep("a", 33'000);
+  keep("b", 33'000);
+  keep("c", 33'000);
+  EXPECT_TRUE(has("a") && has("b") && has("c"));
+  {
+    // A matrix that lies in the file is enough.
+    PackedMatrix matrix;
+    {
+      auto a = find_packed(options_, key_named("a"));
+      ASSERT_TRUE(a && a->map() && a->view(0, matrix));
+    }
+    const auto c = find_packed(options_, key_named("c"));
+    keep("d", 33'000);
+    EXPECT_TRUE(has("a") && !has("b") && has("c") && has("d"));
+    const auto d = find_packed(options_, key_named("d"));
+    EXPECT_EQ(begin_packed(options_, key_named("e"), 1, 33'000).error().field, "weights_cache_budget");
+    EXPECT_TRUE(has("a") && has("c") && has("d"));
+  }
+  keep("e", 33'000);
+  EXPECT_TRUE(has("e"));
+  EXPECT_LE(bytes(), options_.cache_bytes);
+}
+
 TEST_F(PackedFolders, WhatAKilledProcessLeftGoesAndWhatAnotherWritesStays) {
   std::filesystem::create_directories(options_.cache_folder);
   tiny::write_file(options_.cache_folder + "/x.packed.1.tmp", "left");
@@ -191,13 +340,18 @@ TEST_F(PackedFolders, WhatAKilledProcessLeftGoesAndWhatAnotherWritesStays) {
 
 TEST_F(PackedFolders, DamagedFilesAreRemoved) {
   keep("a", 33'000);
-  for (const auto& file : std::filesystem::directory_iterator(options_.cache_folder)) std::filesystem::resize_file(file, 5'000);
+  for (const auto& file : std::filesystem::directory_iterator(options_.cache_folder)) {
+    std::filesystem::permissions(file, std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
+    std::filesystem::resize_file(file, 5'000);
+  }
   EXPECT_EQ(find_packed(options_, key_named("a")).error().code, ErrorCode::corrupt);
   EXPECT_EQ(bytes(), 0U);
 }
 
 TEST_F(PackedFolders, AFolderThatCannotBeIsNamed) {
   tiny::write_file(options_.cache_folder, "a file");
+  EXPECT_EQ(begin_packed(options_, key_, 1, 1'000).error().field, "weights_cache");
+  options_.cache_folder = "/proc/self/weights";  // where nobody makes any
   EXPECT_EQ(begin_packed(options_, key_, 1, 1'000).error().field, "weights_cache");
 }
 

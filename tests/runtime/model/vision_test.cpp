@@ -1,8 +1,10 @@
 // Models that see against transformers (tools/record_picture_logits.py), and what of their files is refused.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -94,6 +96,40 @@ double picture_difference(const PictureRecord& record, std::size_t number, const
   double most = 0.0;
   for (std::size_t i = 0; i < logits.size(); ++i) most = std::max(most, std::fabs(static_cast<double>(logits[i]) - wanted[i]));
   return most / tiny::standard_deviation(wanted);
+}
+
+// Beside the decoder's, so that no start packs them again.
+TEST(VisionTest, EncodersAreKeptBetweenStarts) {
+  const PictureRecord record = read_picture_record();
+  const tiny::TempFolder folder;
+  for (const auto& value : record.json.at("cases").as_array()) {
+    const std::string name(value.at("name").as_string());
+    tiny::write_vision_folder(folder.file(name), value.at("config"), std::string(value.at("type").as_string()));
+    const auto embeds = [&](const WeightsOptions& weights) {
+      tiny::Rig rig(folder.file(name), {.weights = weights});
+      const std::uint32_t side = rig.model().vision()->config().image_size;
+      EXPECT_TRUE(weights.cache_folder.empty() || rig.model().info().notes.empty()) << rig.model().info().notes[0];
+      return embeds_of(*rig.model().vision(), tiny::drawn_bytes("tile", std::size_t{3} * side * side));
+    };
+    const WeightsOptions kept{.cache_folder = folder.file("kept " + name)};
+    const std::vector<float> expected = embeds({});
+    EXPECT_EQ(embeds(kept), expected) << name;
+    std::vector<std::filesystem::path> files;
+    for (const auto& file : std::filesystem::directory_iterator(kept.cache_folder)) files.push_back(file.path());
+    EXPECT_EQ(files.size(), 2U) << name;
+    const auto numbers = [&] {
+      std::vector<ino_t> all;
+      for (const auto& file : files) {
+        struct stat info{};
+        EXPECT_EQ(::stat(file.c_str(), &info), 0);
+        all.push_back(info.st_ino);
+      }
+      return all;
+    };
+    const std::vector<ino_t> written = numbers();
+    EXPECT_EQ(embeds(kept), expected) << name;
+    EXPECT_EQ(numbers(), written) << name << ": not written again";
+  }
 }
 
 TEST(VisionTest, LogitsBehindPicturesAreThoseOfTransformers) {

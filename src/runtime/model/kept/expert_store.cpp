@@ -96,7 +96,7 @@ void ExpertStore::evict(std::uint64_t room) {
 
 void ExpertStore::drop(Expert& expert) {
   for (PackedMatrix* part : expert.stored.parts)
-    if (part != nullptr) spare_.push_back(std::exchange(part->storage, {}));
+    if (part != nullptr) spare_.push_back(std::move(std::exchange(part->storage, {}).own()));
   expert.is_resident = false;
   resident_bytes_ -= expert.bytes;
 }
@@ -107,7 +107,7 @@ void ExpertStore::take_buffers(Expert& expert) {
     const std::uint64_t bytes = file_.entry(expert.stored.numbers[part]).bytes;
     const auto fits = std::ranges::find(spare_, bytes, &AlignedVector<std::uint8_t>::size);
     if (fits == spare_.end()) continue;
-    expert.stored.parts[part]->storage = std::move(*fits);
+    expert.stored.parts[part]->storage.own() = std::move(*fits);
     std::swap(*fits, spare_.back());
     spare_.pop_back();
   }

@@ -12,12 +12,15 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <system_error>
 #include <type_traits>
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/model/kept/packed_map.h"
 #include "runtime/model/kept/packed_table.h"
+#include "runtime/model/kept/stretch_writer.h"
 
 namespace quire {
 namespace {
@@ -55,7 +58,11 @@ std::string reason() {
 }
 
 std::unexpected<Error> damaged(const std::string& path, const std::string& what) {
-  return fail(ErrorCode::corrupt, path, what, "it is packed again at the next start");
+  return fail(ErrorCode::corrupt, path, what, "it is packed again");
+}
+
+std::unexpected<Error> damaged_matrix(const std::string& path, std::uint32_t number) {
+  return damaged(path, fmt::format("has a damaged matrix, number {}", number));
 }
 
 }  // namespace
@@ -92,6 +99,8 @@ Result<PackedFile> PackedFile::open(const std::string& path, const Sha256Digest&
   struct stat info{};
   if (::fstat(descriptor, &info) != 0) return fail(ErrorCode::io, path, "cannot be examined: " + reason());
   if (!S_ISREG(info.st_mode) || info.st_uid != ::geteuid()) return damaged(path, "is no file of this user's");
+  // Says that somebody uses it (packed_folder.cpp).
+  ::flock(descriptor, LOCK_SH | LOCK_NB);
   Header header;
   if (auto read = file->read(std::as_writable_bytes(std::span(&header, 1)), 0); !read) return std::unexpected(std::move(read.error()));
   if (header.magic != kMagic || header.version != kVersion || header.digest != digest_of(header)) return damaged(path, "has no sound head");
@@ -109,14 +118,44 @@ Result<PackedFile> PackedFile::open(const std::string& path, const Sha256Digest&
 
 Result<void> PackedFile::read(std::uint32_t number, PackedMatrix& matrix) const {
   const PackedEntry& entry = (*entries_)[number];
-  AlignedVector<std::uint8_t> storage = std::move(matrix.storage);
+  AlignedVector<std::uint8_t> storage = std::move(matrix.storage.own());
   matrix = entry.shape;
-  matrix.storage = std::move(storage);
-  matrix.storage.resize(entry.bytes);
-  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(matrix.storage));
+  storage.resize(entry.bytes);
+  matrix.storage.own() = std::move(storage);
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(matrix.storage.own()));
   if (auto read = file_->read(bytes, entry.offset); !read) return read;
-  if (digest_of(bytes) != entry.digest) return damaged(file_->path(), fmt::format("has a damaged matrix, number {}", number));
+  if (digest_of(bytes) != entry.digest) return damaged_matrix(file_->path(), number);
   return {};
+}
+
+Result<void> PackedFile::map() {
+  std::uint64_t end = kPackedAlignment;
+  for (const PackedEntry& entry : *entries_) end = std::max(end, entry.offset + entry.bytes);
+  auto map = PackedMap::make(file_, end);
+  if (!map) return std::unexpected(std::move(map.error()));
+  map_ = *std::move(map);
+  return {};
+}
+
+Result<void> PackedFile::view(std::uint32_t number, PackedMatrix& matrix) const {
+  const PackedEntry& entry = (*entries_)[number];
+  const std::span<const std::uint8_t> bytes = map_->bytes().subspan(entry.offset, entry.bytes);
+  if (digest_of(std::as_bytes(bytes)) != entry.digest) return damaged_matrix(file_->path(), number);
+  matrix = entry.shape;
+  matrix.storage = PackedStorage(map_, bytes);
+  return {};
+}
+
+bool PackedFile::is_in_huge_pages() const {
+  return map_->is_in_huge_pages();
+}
+
+bool PackedFile::read_anew() const {
+  return map_->read_anew();
+}
+
+void PackedFile::lock() const {
+  map_->lock();
 }
 
 void PackedFile::fetch_ahead(std::uint32_t number) const {
@@ -126,14 +165,19 @@ void PackedFile::fetch_ahead(std::uint32_t number) const {
 
 PackedFileWriter::PackedFileWriter(std::shared_ptr<const OwnedFile> file, std::string path, const Sha256Digest& key,
                                    std::uint32_t num_matrices, std::uint64_t max_bytes)
-    : file_(std::move(file)), path_(std::move(path)), key_(key), entries_(num_matrices), max_bytes_(max_bytes), end_(kPackedAlignment) {}
+    : file_(std::move(file)),
+      path_(std::move(path)),
+      key_(key),
+      entries_(num_matrices),
+      max_bytes_(max_bytes),
+      end_(kPackedAlignment),
+      stretches_(std::make_unique<StretchWriter>(*file_, kPackedAlignment, kPackedAlignment)) {}
 
 Result<std::unique_ptr<PackedFileWriter>> PackedFileWriter::create(const std::string& path, const Sha256Digest& key,
                                                                    std::uint32_t num_matrices, std::uint64_t max_bytes) {
-  const std::string beside = fmt::format("{}.{}.tmp", path, ::getpid());
-  // What a process of this number has left is nobody's.
-  ::unlink(beside.c_str());
-  const int descriptor = ::open(beside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  // A name that no other process has, in whatever container it runs.
+  std::string beside = path + ".XXXXXX.tmp";
+  const int descriptor = ::mkostemps(beside.data(), 4, O_CLOEXEC);
   if (descriptor < 0) return fail(ErrorCode::io, beside, "cannot be made: " + reason());
   const auto file = std::make_shared<const OwnedFile>(descriptor, beside);
   // Says that somebody is writing it (packed_folder.cpp).
@@ -153,7 +197,7 @@ Result<std::uint64_t> PackedFileWriter::take(std::uint64_t bytes) {
 
 Result<void> PackedFileWriter::write(std::uint32_t number, const PackedMatrix& matrix) {
   PackedEntry& entry = entries_[number];
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(matrix.storage));
+  const auto bytes = std::as_bytes(std::span(matrix.storage.data(), matrix.storage.size()));
   entry.shape = {.format = matrix.format,
                  .rows = matrix.rows,
                  .columns = matrix.columns,
@@ -168,7 +212,7 @@ Result<void> PackedFileWriter::write(std::uint32_t number, const PackedMatrix& m
   const auto offset = take(bytes.size());
   if (!offset) return std::unexpected(offset.error());
   entry.offset = *offset;
-  return file_->write(bytes, entry.offset);
+  return stretches_->write(bytes, entry.offset);
 }
 
 Result<PackedFile> PackedFileWriter::finish() {
@@ -183,16 +227,27 @@ Result<PackedFile> PackedFileWriter::finish() {
                 .table_bytes = table.size(),
                 .table_digest = digest_of(table)};
   header.digest = digest_of(header);
-  if (auto written = file_->write(table, *offset); !written) return std::unexpected(std::move(written.error()));
+  if (auto written = stretches_->write(table, *offset); !written) return std::unexpected(std::move(written.error()));
+  if (auto written = stretches_->finish(); !written) return std::unexpected(std::move(written.error()));
   // Before it has a head: what has one is whole.
   if (::fdatasync(file_->descriptor()) != 0) return fail(ErrorCode::io, file_->path(), "cannot be written: " + reason());
   if (auto written = file_->write(std::as_bytes(std::span(&header, 1)), 0); !written) return std::unexpected(std::move(written.error()));
-  if (::rename(file_->path().c_str(), path_.c_str()) != 0) return fail(ErrorCode::io, path_, "cannot be made: " + reason());
+  // Nobody writes to it any more: who maps it would be served that.
+  if (::fchmod(file_->descriptor(), 0400) != 0) return fail(ErrorCode::io, file_->path(), "cannot be protected: " + reason());
+  return give_name();
+}
+
+Result<PackedFile> PackedFileWriter::give_name() {
+  const char* const from = file_->path().c_str();
+  if (::renameat2(AT_FDCWD, from, AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) != 0) {
+    // Of two that begin at one time, both use the file of the one that ends first.
+    if (errno == EEXIST)
+      if (auto others = PackedFile::open(path_, key_)) return others;
+    if (::rename(from, path_.c_str()) != 0) return fail(ErrorCode::io, path_, "cannot be made: " + reason());
+  }
   is_finished_ = true;
-  const int descriptor = ::fcntl(file_->descriptor(), F_DUPFD_CLOEXEC, 0);
-  if (descriptor < 0) return fail(ErrorCode::io, path_, "cannot be opened: " + reason());
-  return PackedFile(std::make_shared<const OwnedFile>(descriptor, path_),
-                    std::make_shared<const std::vector<PackedEntry>>(std::move(entries_)));
+  ::flock(file_->descriptor(), LOCK_UN);
+  return PackedFile::open(path_, key_);
 }
 
 }  // namespace quire

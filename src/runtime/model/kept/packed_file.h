@@ -19,6 +19,9 @@
 
 namespace quire {
 
+class PackedMap;
+class StretchWriter;
+
 // An open descriptor and the name that it was opened by.
 class OwnedFile {
  public:
@@ -37,7 +40,7 @@ class OwnedFile {
   std::string path_;
 };
 
-// Immutable: any thread may read. Goes on working when the file loses its name.
+// Any thread may read. Goes on working when the file loses its name; as long as it is open, the folder counts it as in use.
 class PackedFile {
  public:
   // Of a model and a way of packing it (`key`). Errors: `not_found`; `io`; `corrupt` where it is cut, damaged, of another key or another
@@ -48,6 +51,15 @@ class PackedFile {
   [[nodiscard]] const PackedEntry& entry(std::uint32_t number) const { return (*entries_)[number]; }
   // All of the matrix. Storage that is large enough is used again. Errors: `io`; `corrupt` where bytes are not those that were written.
   [[nodiscard]] Result<void> read(std::uint32_t number, PackedMatrix& matrix) const;
+  // Once, before view(). Errors: `io`.
+  Result<void> map();
+  // All of the matrix, where it lies in the map, which it keeps: `corrupt` where bytes are not those that were written. They are not looked
+  // at again.
+  [[nodiscard]] Result<void> view(std::uint32_t number, PackedMatrix& matrix) const;
+  // Of the map, as PackedMap has them. What was seen before read_anew() is to be looked at again.
+  [[nodiscard]] bool is_in_huge_pages() const;
+  [[nodiscard]] bool read_anew() const;
+  void lock() const;
   // The system may begin to read it.
   void fetch_ahead(std::uint32_t number) const;
 
@@ -58,6 +70,7 @@ class PackedFile {
 
   std::shared_ptr<const OwnedFile> file_;
   std::shared_ptr<const std::vector<PackedEntry>> entries_;
+  std::shared_ptr<const PackedMap> map_;
 };
 
 // Writes beside the name that the file is to have, and leaves nothing behind unless it is finished.
@@ -72,13 +85,14 @@ class PackedFileWriter {
 
   // Each number once, in any order; any thread. Errors: `io`, a full disk among them; `too_large` beyond max_bytes.
   Result<void> write(std::uint32_t number, const PackedMatrix& matrix);
-  // When all are written: takes the place of a file of that name.
+  // When all are written: the file of that name, which may be another's who was faster. What is there and not sound gives way.
   Result<PackedFile> finish();
 
  private:
   PackedFileWriter(std::shared_ptr<const OwnedFile> file, std::string path, const Sha256Digest& key, std::uint32_t num_matrices,
                    std::uint64_t max_bytes);
   Result<std::uint64_t> take(std::uint64_t bytes);
+  Result<PackedFile> give_name();
 
   std::shared_ptr<const OwnedFile> file_;  // its name is not yet the one that it is to have
   std::string path_;
@@ -86,6 +100,7 @@ class PackedFileWriter {
   std::vector<PackedEntry> entries_;
   std::uint64_t max_bytes_;
   std::atomic<std::uint64_t> end_;
+  std::unique_ptr<StretchWriter> stretches_;
   bool is_finished_ = false;
 };
 

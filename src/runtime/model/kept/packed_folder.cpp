@@ -39,13 +39,17 @@ std::vector<FoundFile> files_of(const fs::path& folder, const char* extension) {
   return found;
 }
 
+// Where nobody writes or uses it: what somebody has open would take its room without a name, too.
+bool remove_unused(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (descriptor < 0) return false;
+  const bool is_removed = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 && ::unlink(path.c_str()) == 0;
+  ::close(descriptor);
+  return is_removed;
+}
+
 void remove_abandoned(const fs::path& folder) {
-  for (const FoundFile& file : files_of(folder, ".tmp")) {
-    const int descriptor = ::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (descriptor < 0) continue;
-    if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) ::unlink(file.path.c_str());
-    ::close(descriptor);
-  }
+  for (const FoundFile& file : files_of(folder, ".tmp")) remove_unused(file.path);
 }
 
 // What the files that stay take, others' unfinished ones included.
@@ -57,8 +61,7 @@ std::uint64_t make_room(const fs::path& folder, std::uint64_t wanted, std::uint6
   std::ranges::sort(files, {}, &FoundFile::used);
   for (const FoundFile& file : files) {
     if (sum + wanted <= budget) break;
-    std::error_code ignored;
-    if (fs::remove(file.path, ignored)) sum -= file.bytes;
+    if (remove_unused(file.path)) sum -= file.bytes;
   }
   return sum;
 }
@@ -78,7 +81,7 @@ Result<std::unique_ptr<PackedFileWriter>> begin_packed(const WeightsOptions& opt
                                                        std::uint64_t estimated_bytes) {
   const fs::path folder(options.cache_folder);
   std::error_code error;
-  fs::create_directories(folder, error);
+  if (fs::create_directories(folder, error)) fs::permissions(folder, fs::perms::owner_all, error);
   if (!fs::is_directory(folder, error))
     return fail(ErrorCode::io, "weights_cache", fmt::format("{} cannot be made", folder.string()), "name a folder that can be written");
   remove_abandoned(folder);
@@ -88,6 +91,11 @@ Result<std::unique_ptr<PackedFileWriter>> begin_packed(const WeightsOptions& opt
                 "raise it");
   }
   const std::uint64_t others = make_room(folder, estimated_bytes, budget);
+  if (others + estimated_bytes > budget) {
+    return fail(ErrorCode::too_large, "weights_cache_budget",
+                fmt::format("is {} bytes, files that are in use take {}, and the weights take {}", budget, others, estimated_bytes),
+                "raise it");
+  }
   const fs::space_info space = fs::space(folder, error);
   if (!error && space.available < estimated_bytes) {
     return fail(ErrorCode::io, "weights_cache",

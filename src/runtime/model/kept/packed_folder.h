@@ -15,8 +15,8 @@ namespace quire {
 Result<PackedFile> find_packed(const WeightsOptions& options, const Sha256Digest& key);
 
 // Makes the folder if need be, and room in it: files of processes that have ended without finishing them go, then those that were not used
-// for longest. Errors, naming `weights_cache`: `io` where the folder cannot be made or the file system lacks the room; `too_large` where
-// the budget does.
+// for longest and that nobody has open. Errors, naming `weights_cache`: `io` where the folder cannot be made or the file system lacks the
+// room; `too_large` where the budget does.
 Result<std::unique_ptr<PackedFileWriter>> begin_packed(const WeightsOptions& options, const Sha256Digest& key, std::uint32_t num_matrices,
                                                        std::uint64_t estimated_bytes);
 

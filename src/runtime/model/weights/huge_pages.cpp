@@ -13,11 +13,39 @@ namespace {
 constexpr std::uintptr_t kHugePageBytes = std::uintptr_t{2} << 20;
 constexpr std::size_t kLargestGap = 4096;  // between two ranges that count as one: what an allocator keeps beside its blocks
 constexpr int kCollapse = 25;              // MADV_COLLAPSE, which headers before Linux 6.1 do not name
+constexpr std::size_t kPagesOfCall = 32;   // each call waits for all processors once
 
 bool may_be_huge() {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
   std::string line;
   return static_cast<bool>(std::getline(file, line)) && line.find("[never]") == std::string::npos;
+}
+
+bool collapse(std::uintptr_t first, std::size_t num_pages) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that was a pointer
+  return madvise(reinterpret_cast<void*>(first), num_pages * kHugePageBytes, kCollapse) == 0;
+}
+
+// Pages one behind the other.
+struct Run {
+  std::uintptr_t first;
+  std::size_t num_pages;
+};
+
+std::vector<Run> runs_of(const std::vector<std::uintptr_t>& pages) {
+  std::vector<Run> runs;
+  for (const std::uintptr_t page : pages)
+    if (!runs.empty() && runs.back().num_pages < kPagesOfCall && page == runs.back().first + runs.back().num_pages * kHugePageBytes)
+      ++runs.back().num_pages;
+    else
+      runs.push_back({page, 1});
+  return runs;
+}
+
+// A call ends at the first page that cannot be had: the others are asked for one by one.
+void collapse(const Run& run) {
+  if (collapse(run.first, run.num_pages) || run.num_pages == 1) return;
+  for (std::size_t i = 0; i < run.num_pages; ++i) collapse(run.first + i * kHugePageBytes, 1);
 }
 
 }  // namespace
@@ -40,9 +68,9 @@ std::vector<std::uintptr_t> whole_huge_pages(std::vector<MemoryRange> ranges) {
 void gather_in_huge_pages(std::vector<MemoryRange> ranges, ThreadPool& pool) {
   const std::vector<std::uintptr_t> pages = whole_huge_pages(std::move(ranges));
   if (pages.empty() || !may_be_huge()) return;
-  pool.parallel_for(static_cast<std::uint32_t>(pages.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that was a pointer
-    for (std::uint32_t i = begin; i < end; ++i) madvise(reinterpret_cast<void*>(pages[i]), kHugePageBytes, kCollapse);
+  const std::vector<Run> runs = runs_of(pages);
+  pool.parallel_for(static_cast<std::uint32_t>(runs.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+    for (std::uint32_t i = begin; i < end; ++i) collapse(runs[i]);
   });
 }
 

@@ -124,6 +124,22 @@ Result<void> pack_turned(const ModelFile& file, const TensorView& source, Picked
   return {};
 }
 
+Result<void> pack_taps(const ModelFile& file, const TensorView& source, std::uint32_t taps, PackedMatrix& matrix) {
+  std::vector<float> values, row(source.columns);
+  if (auto read = pack_vector(file, source, {}, values); !read) return read;
+  const std::size_t inputs = row.size() / taps;
+  const auto outputs = static_cast<std::uint32_t>(source.rows);
+  MatrixPacker packer(WeightFormat::f32, outputs, source.columns);
+  for (std::uint32_t output = 0; output < outputs; ++output) {
+    const float* from = values.data() + output * row.size();
+    for (std::size_t input = 0; input < inputs; ++input)
+      for (std::size_t tap = 0; tap < taps; ++tap) row[tap * inputs + input] = from[input * taps + tap];
+    packer.put_f32(output, row);
+  }
+  matrix = packer.finish();
+  return {};
+}
+
 }  // namespace
 
 Result<void> pack_vector(const ModelFile& file, const TensorView& source, Picked picked, std::vector<float>& vector) {
@@ -141,6 +157,7 @@ Result<void> pack_vector(const ModelFile& file, const TensorView& source, Picked
 
 // Some rows at a time are read from the file: its map would stop the program if someone cut the file now.
 Result<void> pack_matrix(const ModelFile& file, const TensorView& source, Picked picked, bool may_reorder, PackedMatrix& matrix) {
+  if (picked.taps > 1) return pack_taps(file, source, picked.taps, matrix);
   if (picked.turned) return pack_turned(file, source, picked, matrix);
   if (source.quantised != nullptr) return pack_quantised(file, source, picked, may_reorder, matrix);
   QUIRE_CHECK(picked.step == 1, "rows in turns are quantised ones");

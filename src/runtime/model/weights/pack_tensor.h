@@ -13,6 +13,8 @@ namespace quire {
 struct Picked {
   std::uint32_t first = 0, step = 1;
   bool turned = false;
+  // More than one: columns are a convolution's, [inputs][taps] in the file, and become [taps][inputs], as floats. All of them, not turned.
+  std::uint32_t taps = 1;
 };
 
 // Errors: `io` where the file has changed; `corrupt` where what is quantised holds scales or columns that are none.

@@ -55,7 +55,7 @@ std::uint64_t QwenVisionWeights::bytes() const {
   return sum;
 }
 
-Result<QwenVisionWeights> load_qwen_vision(const ModelFile& file, const VisionConfig& c, ThreadPool& pool) {
+Result<QwenVisionWeights> load_qwen_vision(const ModelFile& file, const VisionConfig& c, ThreadPool& pool, const PackingOptions& options) {
   auto tensors = file.vision_tensors();
   if (!tensors) return std::unexpected(std::move(tensors.error()));
   if (Result<void> plain = check_plain(*tensors); !plain) return std::unexpected(std::move(plain.error()));
@@ -70,7 +70,9 @@ Result<QwenVisionWeights> load_qwen_vision(const ModelFile& file, const VisionCo
   collector.linear("visual.merger.mlp.2", c.output_size, c.shuffled_size(), out.connector);
   auto tasks = collector.finish();
   if (!tasks) return std::unexpected(std::move(tasks.error()));
-  if (auto packed = pack_weights(file, *tasks, pool, {}); !packed) return std::unexpected(std::move(packed.error()));
+  auto packed = pack_weights(file, *tasks, pool, options);
+  if (!packed) return std::unexpected(std::move(packed.error()));
+  out.notes = std::move(packed->notes);
   return out;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // The weights of the encoders of Qwen2-VL and Qwen2.5-VL, as the kernels read them.
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -20,13 +21,15 @@ struct QwenVisionLayerWeights {
 struct QwenVisionWeights {
   std::vector<Linear> patches;  // of [colour][frame][row][column] of a patch; or one for each frame, of [colour][row][column]
   std::vector<QwenVisionLayerWeights> layers;
-  LayerNormWeights norm;     // of what is merged
-  Linear merged, connector;  // with a GELU between them
+  LayerNormWeights norm;           // of what is merged
+  Linear merged, connector;        // with a GELU between them
+  std::vector<std::string> notes;  // on keeping packed weights
 
   [[nodiscard]] std::uint64_t bytes() const;
 };
 
 // Errors: as load_weights().
-Result<QwenVisionWeights> load_qwen_vision(const ModelFile& file, const VisionConfig& config, ThreadPool& pool);
+Result<QwenVisionWeights> load_qwen_vision(const ModelFile& file, const VisionConfig& config, ThreadPool& pool,
+                                           const PackingOptions& options = {});
 
 }  // namespace quire

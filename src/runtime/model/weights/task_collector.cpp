@@ -32,13 +32,24 @@ void TaskCollector::matrix(TensorRole role, std::uint32_t layer, std::uint32_t r
   if (auto view = take(role, layer, 2, rows, columns, expert)) tasks_.push_back({std::move(*view), &out, nullptr, may_reorder});
 }
 
+// A tensor of as many values, whatever its shape.
+void TaskCollector::flatten(const std::string& name, std::uint32_t rows, std::uint32_t columns) {
+  const auto found = unused_.find(name);
+  if (found == unused_.end() || found->second.rows * found->second.columns != std::uint64_t{rows} * columns) return;
+  found->second.rows = rows;
+  found->second.columns = columns;
+}
+
 void TaskCollector::convolution(const std::string& name, std::uint32_t outputs, std::uint32_t columns, Linear& out, bool has_bias) {
-  const auto found = unused_.find(name + ".weight");
-  if (found != unused_.end() && found->second.rows * found->second.columns == std::uint64_t{outputs} * columns) {
-    found->second.rows = outputs;
-    found->second.columns = columns;
-  }
+  flatten(name + ".weight", outputs, columns);
   linear(name, outputs, columns, out, has_bias);
+}
+
+void TaskCollector::taps(const std::string& name, std::uint32_t outputs, std::uint32_t inputs, std::uint32_t taps, Linear& out) {
+  flatten(name + ".weight", outputs, inputs * taps);
+  if (auto view = take(name + ".weight", 2, outputs, inputs * taps))
+    tasks_.push_back({std::move(*view), &out.matrix, nullptr, false, Picked{.taps = taps}});
+  vector(name + ".bias", outputs, out.bias);
 }
 
 void TaskCollector::floats(TensorRole role, std::uint32_t layer, std::uint32_t count, std::vector<float>& out) {

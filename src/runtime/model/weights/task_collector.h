@@ -55,6 +55,8 @@ class TaskCollector {
   }
   // A convolution's: the values of an output lie side by side, whatever their shape.
   void convolution(const std::string& name, std::uint32_t outputs, std::uint32_t columns, Linear& out, bool has_bias = true);
+  // The same with `taps` values for each input, which become [taps][inputs].
+  void taps(const std::string& name, std::uint32_t outputs, std::uint32_t inputs, std::uint32_t taps, Linear& out);
   void floats(const std::string& name, std::uint32_t count, std::vector<float>& out);
   // So many floats, whatever their shape.
   void floats(TensorRole role, std::uint32_t layer, std::uint32_t count, std::vector<float>& out);
@@ -112,6 +114,8 @@ class TaskCollector {
     return name == "lm_head.weight" || name == "proj_out.weight" || name == "cls.output.weight" || name.starts_with("mtp.") ||
            name.ends_with(".rotary_emb.inv_freq");
   }
+
+  void flatten(const std::string& name, std::uint32_t rows, std::uint32_t columns);
 
   // As AutoGPTQ once wrote it beside every matrix.
   [[nodiscard]] bool is_bias_of_zero(const TensorView& view) const;

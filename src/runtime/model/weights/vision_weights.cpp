@@ -65,7 +65,7 @@ Result<void> check_plain(const std::vector<TensorView>& tensors) {
               "use the folder's F32, F16 or BF16 form");
 }
 
-Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, ThreadPool& pool) {
+Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, ThreadPool& pool, const PackingOptions& options) {
   auto tensors = file.vision_tensors();
   if (!tensors) return std::unexpected(std::move(tensors.error()));
   std::erase_if(*tensors, [&c](const TensorView& view) { return is_unused(view.name, c); });
@@ -95,7 +95,9 @@ Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, 
   collect_connector(collector, c, out);
   auto tasks = collector.finish();
   if (!tasks) return std::unexpected(std::move(tasks.error()));
-  if (auto packed = pack_weights(file, *tasks, pool, {}); !packed) return std::unexpected(std::move(packed.error()));
+  auto packed = pack_weights(file, *tasks, pool, options);
+  if (!packed) return std::unexpected(std::move(packed.error()));
+  out.notes = std::move(packed->notes);
   for (float& weight : out.mean_norm) weight += c.norm_offset;
   return out;
 }

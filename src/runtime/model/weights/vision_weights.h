@@ -1,6 +1,7 @@
 #pragma once
 // The weights of the part of a model that sees, as the kernels read them.
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -26,10 +27,11 @@ struct VisionWeights {
   std::vector<float> positions;    // [VisionConfig::num_rows()][hidden_size]
   LayerNormWeights pre_norm;       // before the first layer; empty: there is none
   std::vector<VisionLayerWeights> layers;
-  LayerNormWeights norm;         // behind the last layer; empty: there is none
-  std::vector<float> mean_norm;  // [hidden_size]: of averaged patches, with its 1; empty: they are not
-  Linear connector;              // of shuffled patches, or the first of two
-  Linear second;                 // of two
+  LayerNormWeights norm;           // behind the last layer; empty: there is none
+  std::vector<float> mean_norm;    // [hidden_size]: of averaged patches, with its 1; empty: they are not
+  Linear connector;                // of shuffled patches, or the first of two
+  Linear second;                   // of two
+  std::vector<std::string> notes;  // on keeping packed weights
 
   [[nodiscard]] std::uint64_t bytes() const;
 };
@@ -38,6 +40,6 @@ struct VisionWeights {
 Result<void> check_plain(const std::vector<TensorView>& tensors);
 
 // Of the towers of SigLIP and CLIP, and what makes embeddings of their outputs. Errors: as load_weights().
-Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& config, ThreadPool& pool);
+Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& config, ThreadPool& pool, const PackingOptions& options = {});
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 #include "runtime/model/weights/weight_packing.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <atomic>
@@ -49,13 +50,20 @@ std::uint64_t estimated_bytes(const std::vector<PackTask>& tasks) {
 
 // The files, what is taken of them, and how it is packed.
 Sha256Digest key_of(const ModelFile& file, const std::vector<PackTask>& tasks) {
-  std::string text = fmt::format("packed 1\nkernels {}\nfiles {}\n", kNumericFamily, file.identity());
+  std::string text = fmt::format("packed 2\nkernels {}\nfiles {}\n", kNumericFamily, file.identity());
   for (const PackTask& task : tasks) {
     if (task.matrix == nullptr) continue;
-    text += fmt::format("{} {} {} {} {} {} {} {}\n", task.source.name, task.source.first_row, task.source.rows, task.source.columns,
-                        task.picked.first, task.picked.step, task.picked.turned, task.may_reorder);
+    text += fmt::format("{} {} {} {} {} {} {} {} {}\n", task.source.name, task.source.first_row, task.source.rows, task.source.columns,
+                        task.picked.first, task.picked.step, task.picked.turned, task.picked.taps, task.may_reorder);
   }
   return Sha256::of(std::as_bytes(std::span(text)));
+}
+
+// The allocator keeps what was packed, which is used no more.
+void give_back_free_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
 }
 
 bool has_shape_of(const PackedEntry& entry, const PackTask& task) {
@@ -67,7 +75,11 @@ bool has_shape_of(const PackedEntry& entry, const PackTask& task) {
 class Packing {
  public:
   Packing(const ModelFile& file, const std::vector<PackTask>& tasks, const PackingOptions& options)
-      : file_(file), order_(in_order(tasks)), options_(options) {
+      : file_(file),
+        order_(in_order(tasks)),
+        num_matrices_(num_matrices(tasks)),
+        estimated_bytes_(estimated_bytes(tasks)),
+        options_(options) {
     if (keeps()) open(tasks);
   }
 
@@ -85,12 +97,11 @@ class Packing {
       }
     });
     if (error_) return std::unexpected(*std::move(error_));
+    if (is_damaged_) mend(pool);
     if (Result<void> finished = finish(); !finished) return std::unexpected(std::move(finished.error()));
-    std::vector<MemoryRange> packed;
-    for (const Numbered& one : order_)
-      if (one.task->matrix != nullptr)
-        packed.push_back({reinterpret_cast<const std::byte*>(one.task->matrix->storage.data()), one.task->matrix->storage.size()});
-    gather_in_huge_pages(std::move(packed), pool);
+    share(pool);
+    if (error_) return std::unexpected(*std::move(error_));
+    gather(false, pool);
     if (options_.progress != nullptr) options_.progress(1.0);
     return std::move(result_);
   }
@@ -104,14 +115,22 @@ class Packing {
   void open(const std::vector<PackTask>& tasks) {
     result_.key = key_of(file_, tasks);
     auto found = find_packed(*options_.kept, result_.key);
-    if (found && found->size() == num_matrices(tasks) && std::ranges::all_of(order_, [&](const Numbered& one) {
-          return one.task->matrix == nullptr || has_shape_of(found->entry(one.number), *one.task);
-        })) {
+    if (found && fits(*found)) {
       result_.file = *std::move(found);
-      return;
+      return map();
     }
     if (!found && found.error().code != ErrorCode::not_found) note(found.error());
-    auto writer = begin_packed(*options_.kept, result_.key, num_matrices(tasks), estimated_bytes(tasks));
+    begin_writing();
+  }
+
+  [[nodiscard]] bool fits(const PackedFile& file) const {
+    return file.size() == num_matrices_ && std::ranges::all_of(order_, [&](const Numbered& one) {
+             return one.task->matrix == nullptr || has_shape_of(file.entry(one.number), *one.task);
+           });
+  }
+
+  void begin_writing() {
+    auto writer = begin_packed(*options_.kept, result_.key, num_matrices_, estimated_bytes_);
     if (writer)
       writer_ = *std::move(writer);
     else
@@ -126,7 +145,7 @@ class Packing {
         *task.matrix = result_.file->entry(one.number).shape;
         return {};
       }
-      const Result<void> read = result_.file->read(one.number, *task.matrix);
+      const Result<void> read = take(one);
       if (read) return {};
       const std::lock_guard lock(mutex_);
       if (!is_damaged_) note(read.error());
@@ -139,14 +158,90 @@ class Packing {
     return {};
   }
 
+  void map() {
+    const Result<void> mapped = result_.file->map();
+    is_mapped_ = mapped.has_value();
+    if (!mapped) note(mapped.error());
+  }
+
+  // What was packed now is used from the file, too, in place of the copies that were written. Small pages cost more than memory: where the
+  // system has no huge ones for the file, matrices are copies.
+  void share(ThreadPool& pool) {
+    if (has_written_) {
+      map();
+      if (!is_mapped_) return;
+      take_all(pool);
+      give_back_free_memory();
+    }
+    if (!is_mapped_) return;
+    bool is_good = result_.file->is_in_huge_pages();
+    if (!is_good) {
+      gather(true, pool);
+      is_good = result_.file->is_in_huge_pages();
+    }
+    if (!is_good && result_.file->read_anew()) {
+      take_all(pool);
+      is_good = result_.file->is_in_huge_pages();
+    }
+    if (is_good && !streams()) result_.file->lock();
+    if (is_good) return;
+    is_mapped_ = false;
+    take_all(pool);
+  }
+
+  void take_all(ThreadPool& pool) {
+    pool.parallel_for(static_cast<std::uint32_t>(order_.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+      for (std::uint32_t i = begin; i < end; ++i)
+        if (order_[i].task->matrix != nullptr && !order_[i].task->is_streamed) take_again(order_[i]);
+    });
+  }
+
+  void take_again(const Numbered& one) {
+    const PackTask& task = *one.task;
+    const Result<void> taken = take(one);
+    if (taken) return;
+    if (auto packed = pack_matrix(file_, task.source, task.picked, task.may_reorder, *task.matrix); !packed)
+      fail_with(std::move(packed.error()));
+    const std::lock_guard lock(mutex_);
+    note(taken.error());
+  }
+
+  // Of the file: the matrix where it lies, or a copy.
+  Result<void> take(const Numbered& one) {
+    return is_mapped_ ? result_.file->view(one.number, *one.task->matrix) : result_.file->read(one.number, *one.task->matrix);
+  }
+
+  void gather(bool mapped, ThreadPool& pool) {
+    std::vector<MemoryRange> ranges;
+    for (const Numbered& one : order_)
+      if (const PackedMatrix* matrix = one.task->matrix; matrix != nullptr && matrix->storage.is_mapped() == mapped)
+        ranges.push_back({reinterpret_cast<const std::byte*>(matrix->storage.data()), matrix->storage.size()});
+    gather_in_huge_pages(std::move(ranges), pool);
+  }
+
+  // Who has the damaged file open goes on with what is sound. Another is made of that and of what was packed again, unless matrices are not
+  // here, but read when they are wanted: then at the next start.
+  void mend(ThreadPool& pool) {
+    remove_packed(*options_.kept, result_.key);
+    if (streams()) return;
+    begin_writing();
+    if (writer_ == nullptr) return;
+    pool.parallel_for(static_cast<std::uint32_t>(order_.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
+      for (std::uint32_t i = begin; i < end && !has_stopped_writing_; ++i) {
+        if (order_[i].task->matrix == nullptr) continue;
+        if (Result<void> written = writer_->write(order_[i].number, *order_[i].task->matrix); !written)
+          give_up_writing(std::move(written.error()));
+      }
+    });
+  }
+
   Result<void> finish() {
-    // Who has it open goes on with what is sound.
-    if (is_damaged_) remove_packed(*options_.kept, result_.key);
     if (writer_ != nullptr && !has_stopped_writing_) {
       auto finished = writer_->finish();
+      has_written_ = finished && fits(*finished);
       if (!finished)
         give_up_writing(std::move(finished.error()));
-      else
+      else if (has_written_)
         result_.file = *std::move(finished);
     }
     writer_.reset();
@@ -172,12 +267,15 @@ class Packing {
 
   const ModelFile& file_;
   std::vector<Numbered> order_;
+  std::uint32_t num_matrices_;
+  std::uint64_t estimated_bytes_;
   const PackingOptions& options_;
   PackedWeights result_;
   std::unique_ptr<PackedFileWriter> writer_;
   std::atomic<bool> has_failed_{false}, has_stopped_writing_{false};
   std::mutex mutex_;  // of what follows, and of notes
   bool is_damaged_ = false;
+  bool is_mapped_ = false, has_written_ = false;  // changed by the calling thread alone
   std::optional<Error> error_;
 };
 

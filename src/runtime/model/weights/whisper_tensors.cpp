@@ -11,12 +11,6 @@ void WhisperTensors::norm(TaskCollector& collector, const std::string& name, std
   collector.vector(name + ".bias", size, norms_.back().biases);
 }
 
-void WhisperTensors::conv(TaskCollector& collector, const std::string& name, std::uint32_t outputs, std::uint32_t inputs, Linear& out) {
-  convs_.push_back({&out.matrix, outputs, inputs, {}});
-  collector.floats(name + ".weight", outputs * inputs * EncoderShape::kTaps, convs_.back().values);
-  collector.vector(name + ".bias", outputs, out.bias);
-}
-
 void WhisperTensors::layer(TaskCollector& collector, const std::string& name, const LayerConfig& config, LayerWeights& out) {
   const std::uint32_t width = config.hidden_size;
   const auto attention = [&](const std::string& part, Linear& q, Linear& k, Linear& v, Linear& output) {
@@ -39,8 +33,9 @@ void WhisperTensors::layer(TaskCollector& collector, const std::string& name, co
 void WhisperTensors::collect(const ModelConfig& config, TaskCollector& collector, DecoderWeights& out) {
   const std::uint32_t width = config.hidden_size;
   const ModelConfig encoder = config.encoder_config();
-  conv(collector, "model.encoder.conv1", width, config.encoder.num_features, out.encoder.first_conv);
-  conv(collector, "model.encoder.conv2", width, width, out.encoder.second_conv);
+  constexpr std::uint32_t kTaps = EncoderShape::kTaps;
+  collector.taps("model.encoder.conv1", width, config.encoder.num_features, kTaps, out.encoder.first_conv);
+  collector.taps("model.encoder.conv2", width, width, kTaps, out.encoder.second_conv);
   collector.floats("model.encoder.embed_positions.weight", config.encoder.num_positions * width, out.encoder.positions);
   out.encoder.layers.resize(encoder.num_layers);
   for (std::uint32_t i = 0; i < encoder.num_layers; ++i)
@@ -56,19 +51,6 @@ void WhisperTensors::collect(const ModelConfig& config, TaskCollector& collector
 
 void WhisperTensors::finish() {
   for (Norm& norm : norms_) norm.weights->insert(norm.weights->end(), norm.biases.begin(), norm.biases.end());
-  for (Conv& conv : convs_) {
-    MatrixPacker packer(WeightFormat::f32, conv.outputs, conv.inputs * EncoderShape::kTaps);
-    std::vector<float> row(std::size_t{conv.inputs} * EncoderShape::kTaps);
-    for (std::uint32_t output = 0; output < conv.outputs; ++output) {
-      const float* from = conv.values.data() + output * row.size();
-      for (std::uint32_t input = 0; input < conv.inputs; ++input)
-        for (std::uint32_t tap = 0; tap < EncoderShape::kTaps; ++tap)
-          row[std::size_t{tap} * conv.inputs + input] = from[std::size_t{input} * EncoderShape::kTaps + tap];
-      packer.put_f32(output, row);
-    }
-    *conv.matrix = packer.finish();
-  }
-  convs_.clear();
 }
 
 }  // namespace quire

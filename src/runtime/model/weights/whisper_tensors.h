@@ -23,18 +23,10 @@ class WhisperTensors {
     std::vector<float>* weights;
     std::vector<float> biases;
   };
-  // [outputs][inputs][taps] as the file has it.
-  struct Conv {
-    PackedMatrix* matrix;
-    std::uint32_t outputs, inputs;
-    std::vector<float> values;
-  };
   void norm(TaskCollector& collector, const std::string& name, std::uint32_t size, std::vector<float>& out);
-  void conv(TaskCollector& collector, const std::string& name, std::uint32_t outputs, std::uint32_t inputs, Linear& out);
   void layer(TaskCollector& collector, const std::string& name, const LayerConfig& config, LayerWeights& out);
 
   std::deque<Norm> norms_;
-  std::deque<Conv> convs_;
 };
 
 }  // namespace quire
