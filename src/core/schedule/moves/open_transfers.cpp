@@ -45,6 +45,7 @@ void OpenTransfers::close(TransferId id) {
   const auto found = std::ranges::lower_bound(entries_, id, {}, &Entry::id);
   QUIRE_CHECK(found != entries_.end() && found->id == id, "only an open transfer is closed");
   count(*found, -1);
+  QUIRE_CHECK(!is_needed(*found) || num_needed_ > 0, "loads that a step needs are counted");
   num_needed_ -= is_needed(*found) ? 1 : 0;
   spare_.push_back(std::move(*found));
   entries_.erase(found);

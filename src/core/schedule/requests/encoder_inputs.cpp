@@ -1,5 +1,6 @@
 // Which encoder inputs a step computes. Called by both loops while a step is planned, and by the results where outputs follow them, on the
-// core's thread. Questions to the cache have effects, so they come in vLLM's order and as often. It never gives more than the step's budget.
+// core's thread. Questions to the cache have effects, so they come in vLLM's order and as often. It never gives more than the step's
+// budget.
 #include "core/schedule/requests/encoder_inputs.h"
 
 #include <algorithm>

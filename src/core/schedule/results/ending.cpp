@@ -19,6 +19,8 @@ void Ending::finish(std::span<Request* const> requests, RequestStatus status) {
     } else {
       forks_.leave_sharing(*request);
       if (request->swapped != nullptr) swap_.forget(*request);
+      QUIRE_CHECK(request->status != RequestStatus::waiting_for_input || queues_.num_waiting_for_input > 0,
+                  "sessions between two inputs are counted");
       queues_.num_waiting_for_input -= request->status == RequestStatus::waiting_for_input ? 1 : 0;
       request->ended_loading = is_loading(*request);
       QUIRE_CHECK(!request->ended_loading || queues_.num_loading > 0, "requests whose blocks are being loaded are counted");
