@@ -85,6 +85,15 @@ TEST(ReuseStack, AtFullRateCountsAsAListThatKeepsEverything) {
   }
 }
 
+TEST(ReuseStack, MayFollowASingleName) {
+  ReuseStack stack(1, 1e9, 1.0);
+  stack.release(key_of(1));
+  EXPECT_EQ(stack.find(key_of(1)).state, ReuseStack::State::released);
+  EXPECT_EQ(stack.find(key_of(2)).state, ReuseStack::State::unknown);
+  stack.forget(key_of(1));
+  EXPECT_EQ(stack.num_tracked(), 0U);
+}
+
 TEST(ReuseStack, ForgetsWhatNoSizeWouldHave) {
   constexpr std::uint32_t kDepth = 100;
   ReuseStack stack(1000, kDepth, 1.0);

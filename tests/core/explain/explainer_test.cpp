@@ -45,6 +45,29 @@ Tokens joined(Tokens first, const Tokens& second) {
   return first;
 }
 
+TEST(Explainer, WhoIsPassedOverWaitsForACauseOfItsOwn) {
+  CoreConfig config = sync_config();
+  config.limits.max_loras = 1;
+  Explained e(config);
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    const Tokens prompt = CoreDriver::prompt(id, 6);
+    NewRequest request = CoreDriver::request(id, prompt, 8);
+    request.lora_id = id < 3 ? static_cast<std::int64_t>(id) : 0;
+    if (id < 3) request.lora_name = "adapter";
+    e.driver.add(request);
+  }
+  for (int i = 0; i < 2; ++i) e.driver.step();
+  e.driver.plan();
+  const std::vector<WaitFact> waits = e.of(2).waits;
+  ASSERT_EQ(waits.size(), 2U) << "of what holds the others back it has nothing but the time before the first step";
+  const auto found = std::ranges::find(waits, EventCause::adapter, &WaitFact::cause);
+  ASSERT_NE(found, waits.end());
+  EXPECT_EQ(found->seconds, 4.0);
+  EXPECT_EQ(found->num_steps, 2U);
+  EXPECT_EQ(Explained::seconds(waits, EventCause::none), 1.0);
+  EXPECT_EQ(e.of(3).waits.size(), 1U);
+}
+
 TEST(Explainer, TheFirstRequestWaitsForAStepAndFindsNothing) {
   Explained e(sync_config());
   e.driver.add(1, 10, 3);
