@@ -4,7 +4,7 @@
 
 plain; layers (layer by layer); windows (every other layer has one), window (all have); disk (two engines over a folder); errors (every third load
 fails); lost (the same with windows; not under vLLM 0.19.0); slow (copies that take a second each, as the policy is told); sizes (blocks of two);
-ranks (two workers, and a disk). Behind a colon: under quire.vllm.Scheduler (disk:own).
+ranks (two workers, and a disk); spec (quire.vllm.offload under vLLM's own connector, without a disk). Behind a colon: under quire.vllm.Scheduler (disk:own).
 
 Engines answer prompts that share beginnings, four at a time, with a KV cache that holds a quarter of them and host memory that holds more.
 Every answer must be the one that an engine without a connector has given, token by token. Prints what was seen as JSON.
@@ -24,7 +24,7 @@ from vllm_disk import BLOCK, BLOCK_BYTES, LAYERS, answers_of, make_model, make_p
 WINDOW = 80
 SOME_WINDOWS, ALL_WINDOWS = ["full_attention", "sliding_attention"] * (LAYERS // 2), ["sliding_attention"] * LAYERS
 KINDS = {"windows": SOME_WINDOWS, "lost": SOME_WINDOWS, "window": ALL_WINDOWS}  # of layers
-CASES = ("plain", "layers", "windows", "window", "disk", "errors", "lost", "slow", "sizes", "ranks")
+CASES = ("plain", "layers", "windows", "window", "disk", "errors", "lost", "slow", "sizes", "ranks", "spec")
 
 
 def add_windows(model: Path, kinds: list[str]):
@@ -67,6 +67,9 @@ def engine(model, options, with_connector):
         extra = {"cpu_bytes_to_use": options.host_blocks * BLOCK_BYTES, "policy": "exact", **options.extra}
         config = {"kv_connector": "Connector", "kv_connector_module_path": "quire.vllm", "kv_role": "kv_both",
                   "kv_load_failure_policy": "recompute", "kv_connector_extra_config": extra}  # fmt: skip
+        if options.case == "spec":
+            extra |= {"spec_name": "QuireOffloadingSpec", "spec_module_path": "quire.vllm.offload"}
+            config = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
     own = {"scheduler_cls": "quire.vllm.Scheduler"} if options.own_scheduler and with_connector else {}
     if options.sync:
         own["async_scheduling"] = False
@@ -75,6 +78,20 @@ def engine(model, options, with_connector):
     return LLM(model=str(model), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, max_model_len=1024, max_num_seqs=4,
                block_size=BLOCK, num_gpu_blocks_override=options.kv_blocks, tensor_parallel_size=options.ranks, kv_transfer_config=config, disable_log_stats=False, seed=0,
                enable_prefix_caching=with_connector, **own)  # fmt: skip
+
+
+def count_loads(manager, seen: dict):
+    native, seen["loaded_tokens"] = manager.native, 0
+
+    class Counting:
+        def __getattr__(self, name):
+            return getattr(native, name)
+
+        def prepare_load(self, names):
+            seen["loaded_tokens"] += len(names) * BLOCK
+            return native.prepare_load(names)
+
+    manager.native = Counting()
 
 
 def run(connection, model, options, prompts, seed, with_connector):
@@ -86,7 +103,9 @@ def run(connection, model, options, prompts, seed, with_connector):
     llm = engine(model, options, with_connector)
     rng = random.Random(seed)
     half, seen = None, {}
-    if with_connector:
+    if with_connector and options.case == "spec":
+        count_loads(llm.llm_engine.engine_core.engine_core.scheduler.connector.connector_scheduler.manager, seen)
+    elif with_connector:
         from quire.vllm._connector_vllm import ConnectorStats
 
         counting = ConnectorStats.count
