@@ -46,7 +46,7 @@ TEST(SpoiledPlan, IsRefusedByTheRuleThatItBreaks) {
       {"a slot is one of the batch", [](Core::State&, PlanArena& a) { a.admitted_[0].slot = Slot{8}; }},
       {"a slot is one of the batch", [](Core::State&, PlanArena& a) { a.released_ = {Slot{8}}; }},
       {"transfers are of groups",
-       [](Core::State&, PlanArena& a) { a.transfers_ = {{.id = {}, .request = RequestId{1}, .group = 1, .blocks = {}}}; }},
+       [](Core::State&, PlanArena& a) { a.transfers_ = {{.id = {}, .request = RequestId{1}, .group = 1, .blocks = {}, .places = {}}}; }},
       {"parts of a plan lie in it", [](Core::State&, PlanArena& a) { a.num_admitted_tokens_.push_back(0); }},
       {"parts of a plan lie in it", [](Core::State&, PlanArena& a) { a.entries_.emplace_back(); }},
       {"parts of a plan lie in it", [](Core::State&, PlanArena& a) { a.requests_.clear(); }},
