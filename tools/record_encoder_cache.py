@@ -7,6 +7,7 @@ slots, freeable identifiers from the oldest on. Calls name request and input; `r
 `set` lines have numbers in the order in which they were added to a set, and in the order in which CPython walks it; `live` lines have those
 that were added and, behind a minus, discarded.
 """
+
 import pathlib
 import random
 import sys
