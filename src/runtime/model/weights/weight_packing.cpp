@@ -159,6 +159,7 @@ class Packing {
   }
 
   void map() {
+    if (!result_.file) return;
     const Result<void> mapped = result_.file->map();
     is_mapped_ = mapped.has_value();
     if (!mapped) note(mapped.error());
@@ -173,17 +174,18 @@ class Packing {
       take_all(pool);
       give_back_free_memory();
     }
-    if (!is_mapped_) return;
-    bool is_good = result_.file->is_in_huge_pages();
+    const PackedFile* const file = result_.file ? &*result_.file : nullptr;
+    if (!is_mapped_ || file == nullptr) return;
+    bool is_good = file->is_in_huge_pages();
     if (!is_good) {
       gather(true, pool);
-      is_good = result_.file->is_in_huge_pages();
+      is_good = file->is_in_huge_pages();
     }
-    if (!is_good && result_.file->read_anew()) {
+    if (!is_good && file->read_anew()) {
       take_all(pool);
-      is_good = result_.file->is_in_huge_pages();
+      is_good = file->is_in_huge_pages();
     }
-    if (is_good && !streams()) result_.file->lock();
+    if (is_good && !streams()) file->lock();
     if (is_good) return;
     is_mapped_ = false;
     take_all(pool);
@@ -208,6 +210,7 @@ class Packing {
 
   // Of the file: the matrix where it lies, or a copy.
   Result<void> take(const Numbered& one) {
+    if (!result_.file) return fail(ErrorCode::not_found, "weights_cache", "has no file of this model", {});
     return is_mapped_ ? result_.file->view(one.number, *one.task->matrix) : result_.file->read(one.number, *one.task->matrix);
   }
 
