@@ -177,23 +177,24 @@ def test_a_picture_is_fetched_from_who_has_a_good_certificate(tmp_path, monkeypa
                 ask(url, address)
 
 
-def test_two_gguf_files_see_as_their_folder(url, tmp_path):
-    folder = tmp_path / "model"
+def as_folder_and_files(tmp_path, write_model, write_two_files):
+    """A model's folder, and the two files that are made of it."""
+    folder, model, mmproj = tmp_path / "model", tmp_path / "model.gguf", tmp_path / "mmproj.gguf"
     folder.mkdir()
-    tiny_vision.write_model(folder)
-    model, mmproj = tmp_path / "model.gguf", tmp_path / "mmproj.gguf"
-    tiny_mmproj.write_two_files(folder, model, mmproj)
+    write_model(folder)
+    write_two_files(folder, model, mmproj)
+    return folder, model, mmproj
+
+
+def test_two_gguf_files_see_as_their_folder(url, tmp_path):
+    _, model, mmproj = as_folder_and_files(tmp_path, tiny_vision.write_model, tiny_mmproj.write_two_files)
     with serving(model, "--mmproj", str(mmproj)) as of_files:
         for number in (1, 2, None):
             assert in_chat(of_files, "smol", number)[:2] == in_chat(url, "smol", number)[:2]
 
 
 def test_two_gguf_files_of_qwen_see_as_their_folder(url, tmp_path):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    tiny_qwen_vl.write_model(folder)
-    model, mmproj = tmp_path / "model.gguf", tmp_path / "mmproj.gguf"
-    tiny_qwen_vl.write_two_files(folder, model, mmproj)
+    folder, model, mmproj = as_folder_and_files(tmp_path, tiny_qwen_vl.write_model, tiny_qwen_vl.write_two_files)
     answers = []
     for flags in ((folder,), (model, "--mmproj", str(mmproj))):
         with serving(*flags) as address:
