@@ -1,5 +1,5 @@
 // The file beside a GGUF model that has the encoder of pictures. Read once, when a model's headers are; any thread. A further family is a
-// line in kMmprojFamilies, what its config and its processor say of the keys here, and names of tensors.
+// line in kMmprojFamilies, its keys as a folder's files would say them (mmproj_keys.h), and names of tensors (mmproj_names.cpp).
 #include "runtime/model/weights/mmproj.h"
 
 #include <fmt/format.h>
