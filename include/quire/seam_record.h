@@ -31,7 +31,8 @@ enum class SeamCall : std::uint8_t {
   grammar_count_valid,
   tool_of,
   hash,
-  grammar_fork
+  grammar_fork,
+  grammar_failed  // noted where it did; no answer is none that failed
 };
 
 struct SeamAnswer {

@@ -8,6 +8,13 @@ WITHOUT = bool(os.environ.get("QUIRE_WITHOUT_LLGUIDANCE"))
 REASON = "built without llguidance"
 
 
+SLOWEST = "test_package.py"  # pip compiles everything once more
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name != SLOWEST)
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_llguidance: skipped in a build without llguidance")
 

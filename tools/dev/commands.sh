@@ -166,14 +166,18 @@ newer_vllm_python() {
   [ ! -x "$python" ] || echo "$python"
 }
 
+# Files go to two processes where there are two cores: most of a test is one core's work, or waiting. test_package.py comes first
+# (tests/python/conftest.py), for it takes the longest.
 test_python() {
+  local processes=0
+  [ "$JOBS" -lt 2 ] || processes=2
   say "Testing with the official clients and reference libraries (Python)"
   QUIRE_BINARY="$PWD/build/release/quire" PYTHONPATH="$PWD/build/release/python" QUIRE_PYTHON_PACKAGE="$PWD/build/release/python" \
   QUIRE_VLLM_PYTHON="$(vllm_python)" QUIRE_VLLM_PYTHON_0_32="$(newer_vllm_python)" QUIRE_WITHOUT_LLGUIDANCE="$([ -e "$LLGUIDANCE/stamp" ] || echo yes)" \
   QUIRE_TOKENIZE_TOOL="$PWD/build/release/quire_tokenize_tool" QUIRE_TEMPLATE_TOOL="$PWD/build/release/quire_template_tool" \
   QUIRE_CALLS_TOOL="$PWD/build/release/quire_calls_tool" \
-    HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false "$VENV/bin/python" -m pytest -q -p no:cacheprovider \
-    -o tmp_path_retention_policy=failed -rs --junitxml=build/reports/python.xml tests/python
+    HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false "$VENV/bin/python" -m pytest -q -p no:cacheprovider -n "$processes" --dist loadfile \
+    --no-loadscope-reorder -o tmp_path_retention_policy=failed -rs --junitxml=build/reports/python.xml tests/python
 }
 
 # Prints the table of clients and calls that docs/clients.md keeps.

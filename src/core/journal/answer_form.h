@@ -36,7 +36,7 @@ inline void write_answer(ByteWriter& out, RequestId request, std::uint64_t quest
 }
 
 inline void read_answer(ByteReader& in, std::uint8_t call, SeamAnswer& answer) {
-  if (call < static_cast<std::uint8_t>(SeamCall::connector_match) || call > static_cast<std::uint8_t>(SeamCall::grammar_fork)) in.fail();
+  if (call < static_cast<std::uint8_t>(SeamCall::connector_match) || call > static_cast<std::uint8_t>(SeamCall::grammar_failed)) in.fail();
   answer.call = static_cast<SeamCall>(call);
   answer.request.value = in.number();
   answer.question = in.fixed();

@@ -13,7 +13,7 @@
 namespace quire {
 namespace {
 
-constexpr std::array<std::string_view, 14> kCallNames = {"nothing",
+constexpr std::array<std::string_view, 15> kCallNames = {"nothing",
                                                          "Connector::match",
                                                          "Connector::finished",
                                                          "Connector::plan_transfers",
@@ -26,7 +26,8 @@ constexpr std::array<std::string_view, 14> kCallNames = {"nothing",
                                                          "Grammar::count_valid",
                                                          "ToolNamer::tool_of",
                                                          "HashFunction::hash",
-                                                         "Grammar::fork"};
+                                                         "Grammar::fork",
+                                                         "Grammar::failed"};
 
 std::string describe(SeamCall call, RequestId request) {
   return fmt::format("{} for request {}", kCallNames.at(static_cast<std::size_t>(call)), request.value);
@@ -77,6 +78,12 @@ std::optional<AnswerValues> AnswerQueue::take_numbers(SeamCall call, RequestId r
 bool AnswerQueue::take_flag(SeamCall call, RequestId request, const Question& question) {
   auto values = take_numbers(call, request, question, 1);
   return values && values->next() != 0;
+}
+
+bool AnswerQueue::next_is(SeamCall call, RequestId request) const {
+  if (!status_ || next_ == record_.answers.size()) return false;
+  const SeamAnswer& answer = record_.answers[next_];
+  return answer.call == call && answer.request == request;
 }
 
 void AnswerQueue::damaged() {

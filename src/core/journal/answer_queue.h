@@ -49,6 +49,8 @@ class AnswerQueue {
   const SeamAnswer* take(SeamCall call, RequestId request, const Question& question = {});
   // An answer of so many numbers; nullopt as above.
   std::optional<AnswerValues> take_numbers(SeamCall call, RequestId request, const Question& question, std::size_t count);
+  // Whether that is what the next answer is to: of calls that are noted only for some answers.
+  [[nodiscard]] bool next_is(SeamCall call, RequestId request) const;
   bool take_flag(SeamCall call, RequestId request, const Question& question = {});
   // The answer taken last is none to its call.
   void damaged();

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "core/journal/byte_form.h"
 #include "core/journal/mix.h"
 #include "quire/journal.h"
@@ -29,8 +30,12 @@ inline std::uint64_t frame_check(std::uint64_t offset, FrameKind kind, std::span
   return Mix().add(offset).add(static_cast<std::uint64_t>(kind)).bytes(payload).digest();
 }
 
-// Appends a frame that will be at byte `offset`. `payload` is at most 4 GiB.
+// What the size in a frame's head can tell.
+inline constexpr std::uint64_t kMaxPayloadBytes = 0xffffffff;
+
+// Appends a frame that will be at byte `offset`. `payload` has at most kMaxPayloadBytes.
 inline void append_frame(std::vector<std::uint8_t>& to, std::uint64_t offset, FrameKind kind, std::span<const std::uint8_t> payload) {
+  QUIRE_CHECK(payload.size() <= kMaxPayloadBytes, "a size that is cut makes the rest of the journal unreadable");
   ByteWriter head;
   for (unsigned shift = 0; shift < 32; shift += 8) head.byte(static_cast<std::uint8_t>(payload.size() >> shift));
   head.value(kind);

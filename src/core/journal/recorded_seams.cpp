@@ -126,6 +126,11 @@ class RecordedGrammar final : public Grammar {
     note_numbers(*answers_, SeamCall::grammar_ready, id, {}, {ready ? 1U : 0U});
     return ready;
   }
+  bool failed(RequestId id) override {
+    const bool failed = inner_->failed(id);
+    if (failed) note_numbers(*answers_, SeamCall::grammar_failed, id, {}, {1U});
+    return failed;
+  }
   bool should_advance(const RequestView& request) override {
     const Question question = Question().add(request);
     const bool should = inner_->should_advance(request);

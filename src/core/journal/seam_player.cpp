@@ -82,6 +82,9 @@ class PlayedGrammar final : public Grammar {
  public:
   explicit PlayedGrammar(AnswerQueue& queue) : queue_(&queue) {}
   bool ready(RequestId id) override { return queue_->take_flag(SeamCall::grammar_ready, id); }
+  bool failed(RequestId id) override {
+    return queue_->next_is(SeamCall::grammar_failed, id) && queue_->take_flag(SeamCall::grammar_failed, id);
+  }
   bool should_advance(const RequestView& request) override {
     return queue_->take_flag(SeamCall::grammar_should_advance, request.id, Question().add(request));
   }

@@ -258,10 +258,14 @@ void JournalWriter::append(std::span<const std::uint8_t> calls) {
   if (const std::optional<JournalEnd> end = file_->append(frame_)) finish(*end);
 }
 
-// Where there is no room for another file, this one goes on.
+// Where there is no room for another file, or no frame takes the state, this one goes on.
 void JournalWriter::begin_part(Cut& cut) {
   std::vector<std::uint8_t> checkpoint =
       journal_checkpoint({.run_start_s = run_start_s_, .number = ++num_states_, .progress = cut.progress, .state = cut.state});
+  if (checkpoint.size() > kMaxPayloadBytes) {
+    if (ring_) ring_->lose();
+    return;
+  }
   const bool is_full = file_calls_ >= file_share_ || pace_.calls_per_checkpoint != 0;
   if (file_ && !end() && is_full) {
     header_.start_time_s = now_s();

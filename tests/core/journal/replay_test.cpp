@@ -153,6 +153,7 @@ class InTurn final : public Connector, public EncoderConnector, public Grammar {
   bool has(std::string_view /*identifier*/) override { return flip(); }
   void allocated(const RequestView& /*request*/, std::uint32_t /*index*/) override {}
   bool ready(RequestId /*id*/) override { return flip(); }
+  bool failed(RequestId /*id*/) override { return flip(); }
   bool should_advance(const RequestView& /*request*/) override { return flip(); }
   bool accept(RequestId /*id*/, std::span<const TokenId> /*tokens*/) override { return flip(); }
   std::uint32_t count_valid(RequestId /*id*/, std::span<const TokenId> /*drafts*/) override { return flip() ? 3 : 0; }
@@ -173,7 +174,8 @@ std::vector<std::uint32_t> ask_all(const CoreSeams& seams) {
     const ExternalMatch match = seams.connector->match(view, 2);
     answers.insert(answers.end(), {match.num_tokens.value_or(99), match.load_async ? 1U : 0U});
     for (const bool answer : {seams.connector->finished(view, {}), seams.connector->reset(), seams.encoder_connector->has("image"),
-                              seams.grammar->ready(view.id), seams.grammar->should_advance(view), seams.grammar->accept(view.id, tokens)})
+                              seams.grammar->ready(view.id), seams.grammar->failed(view.id), seams.grammar->failed(view.id),
+                              seams.grammar->should_advance(view), seams.grammar->accept(view.id, tokens)})
       answers.push_back(answer ? 1 : 0);
     answers.push_back(seams.grammar->count_valid(view.id, tokens));
     answers.push_back(seams.grammar->fork(view.id, RequestId{4}, 2) ? 1 : 0);
@@ -184,7 +186,7 @@ std::vector<std::uint32_t> ask_all(const CoreSeams& seams) {
 TEST(Replay, RecorderAndPlayerPassOnWhatWasAnswered) {
   InTurn itself, recorded;
   const auto expected = ask_all({.connector = &itself, .encoder_connector = &itself, .grammar = &itself});
-  EXPECT_EQ(expected, (std::vector<std::uint32_t>{99, 1, 0, 1, 0, 1, 0, 1, 0, 1, 99, 0, 1, 0, 1, 0, 1, 0, 3, 0}));
+  EXPECT_EQ(expected, (std::vector<std::uint32_t>{99, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 99, 0, 1, 0, 1, 0, 1, 0, 1, 0, 3, 0}));
   SeamRecorder recorder({.connector = &recorded, .encoder_connector = &recorded, .grammar = &recorded});
   EXPECT_EQ(ask_all(recorder.seams()), expected);
   SeamRecord record = recorder.take();

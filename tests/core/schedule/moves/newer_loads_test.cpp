@@ -1,6 +1,9 @@
 // Each rule in which vLLM 0.32.0 speaks with a connector otherwise than 0.19.0, in its smallest case.
+#include <algorithm>
+
 #include "core/connect/grouped_config.h"
 #include "core/schedule/core_driver.h"
+#include "quire/seam_record.h"
 #include "support/scripted_connector.h"
 
 namespace quire::test {
@@ -64,6 +67,29 @@ TEST(NewerLoads, GrammarsThatAreNoneEndAsTheyAreQueuedAndBeforeLoadsThatFailed) 
   EXPECT_EQ(connector.log[1], "finished 2 status=10 blocks=[]");
   EXPECT_EQ(connector.log[2], "order_failed 0 of 1");
   EXPECT_EQ(connector.log[3], "finished 1 status=10 blocks=[1]") << "what lies before the bad block";
+}
+
+TEST(NewerLoads, AGrammarThatIsNoneIsRecordedAndPlayed) {
+  NoGrammar grammar;
+  const auto run = [](const CoreSeams& seams) {
+    CoreDriver d(deciding(kNewer), seams);
+    const Tokens prompt = CoreDriver::prompt(2, 10);
+    NewRequest request = CoreDriver::request(2, prompt, 4);
+    request.structured_output = true;
+    d.add(request);
+    d.plan();
+    std::vector<RequestStatus> ended;
+    for (const Update& update : d.apply({}, {}).updates) ended.push_back(update.status);
+    return ended;
+  };
+  SeamRecorder recorder({.grammar = &grammar});
+  EXPECT_EQ(run(recorder.seams()), std::vector<RequestStatus>{RequestStatus::finished_error});
+  const SeamRecord record = recorder.take();
+  EXPECT_EQ(std::ranges::count(record.answers, SeamCall::grammar_failed, &SeamAnswer::call), 1);
+  SeamPlayer player(decode_seam_record(encode(record)).value());
+  EXPECT_EQ(run(player.seams()), std::vector<RequestStatus>{RequestStatus::finished_error});
+  EXPECT_TRUE(player.status().has_value());
+  EXPECT_EQ(player.num_left(), 0U);
 }
 
 TEST(NewerLoads, OneThatIsAwaitedBeginsOnlyBesideWhatPromptsStillNeed) {
