@@ -36,6 +36,14 @@ struct PagedKvLayer {
 
 inline constexpr std::uint32_t kMaxHeadDim = 576;  // latents of 512 and the 64 that turn
 
+// A row of a request of its own among rows that share the beginning of their context.
+struct SharingRow {
+  const float* q = nullptr;  // head 0
+  float* out = nullptr;      // head 0
+  std::uint32_t position = 0;
+  const BlockId* blocks = nullptr;
+};
+
 // Query rows of one request against one KV head: row r is at absolute position first_position + r and sees keys 0 .. first_position + r,
 // all of them written to the cache before, or fewer with a window. q and out point at row 0, head 0: [row][num_heads][head_dim] with a
 // stride per row.
@@ -62,11 +70,18 @@ struct AttentionItem {
   std::uint32_t first_segment = 0;
   std::uint32_t end_segment = 0;
 
+  // Rows of several requests that begin with the same blocks (cascade attention): row r is sharing[r], in place of q, out, their strides and
+  // first_position. The first shared_tokens lie where `blocks` says, and are read and widened once for all of them; a multiple of
+  // kTileTokens, and at most the position of each row. No window, no partials.
+  const SharingRow* sharing = nullptr;
+  std::uint32_t shared_tokens = 0;
+
   // What the same thread computes after this one, of the same layer, if it is known: its first keys and values are fetched meanwhile.
   const AttentionItem* next = nullptr;
 };
 
 inline constexpr std::uint32_t kSegmentTokens = 512;
+inline constexpr std::uint32_t kTileTokens = 64;
 
 // The first position that a row at `position` sees. static: each instruction set compiles its own copy.
 static constexpr std::uint32_t window_begin(std::uint32_t window, std::uint32_t position) {

@@ -7,8 +7,6 @@
 
 namespace quire {
 
-inline constexpr std::uint32_t kTileTokens = 64;
-
 struct AttentionScratch {
   float* keys;    // [4][head_dim][16]: one tile, transposed per 16 tokens
   float* values;  // [64][head_dim]

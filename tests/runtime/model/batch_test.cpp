@@ -1,6 +1,7 @@
 // A row's logits depend on its own history alone: bit for bit whatever shares the pass and however the history was cut.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
@@ -152,6 +153,49 @@ TEST_F(Batches, BlockSizeAndThreadsChangeNothing) {
       expect_same(expected, alone(path, other, prompt), "block size " + std::to_string(block_size));
       other.kernel_block_size = std::max(block_size / 4, 1U);
       expect_same(expected, alone(path, other, prompt), "kernel blocks in blocks of " + std::to_string(block_size));
+    }
+  });
+}
+
+// Requests that begin with the same blocks, a token at a time: some in each pass, so that others share in each.
+TEST_F(Batches, ABeginningThatIsReadOnceForAllChangesNothing) {
+  constexpr std::uint32_t kRequests = 5, kShared = 64;
+  for_each_variant([](const std::string& path, tiny::RigOptions options) {
+    options.num_threads = 1;
+    tiny::Rig rig(path, options);
+    if (rig.model().info().has_states()) return;  // each would want states of its own
+    const auto common = prompt_of(20, kShared);
+    std::vector<std::vector<TokenId>> prompts;
+    std::vector<std::vector<float>> expected;
+    rig.give_blocks(Slot{0}, tiny::blocks_for(kShared, 16, 1));
+    rig.run(common, {{Slot{0}, 0, kShared}});
+    for (std::uint32_t r = 0; r < kRequests; ++r) {
+      const auto own = prompt_of(30 + r, 20);
+      prompts.push_back(common);
+      prompts[r].insert(prompts[r].end(), own.begin(), own.end());
+      expected.push_back(alone(path, options, prompts[r]));
+      auto blocks = tiny::blocks_for(kShared, 16, 1);
+      for (const BlockId block : tiny::blocks_for(20, 16, 10 + r, kRequests)) blocks.push_back(block);
+      rig.give_blocks(Slot{r + 1}, blocks);
+    }
+    Random random(4);
+    std::vector<std::uint32_t> done(kRequests, kShared);
+    while (std::ranges::min(done) < kShared + 20) {
+      std::vector<TokenId> tokens;
+      std::vector<BatchSequence> sequences;
+      std::vector<std::uint32_t> members;
+      for (std::uint32_t r = 0; r < kRequests; ++r) {
+        if (done[r] == kShared + 20 || random.chance(0.3)) continue;
+        sequences.push_back({Slot{r + 1}, done[r], 1});
+        members.push_back(r);
+        tokens.push_back(prompts[r][done[r]]);
+      }
+      const auto logits = rig.run(tokens, sequences);
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        const std::uint32_t r = members[i];
+        expect_same(std::span(expected[r]).subspan(done[r]++ * rig.vocab(), rig.vocab()),
+                    std::span(logits).subspan(i * rig.vocab(), rig.vocab()), "request " + std::to_string(r));
+      }
     }
   });
 }

@@ -200,8 +200,10 @@ void begin_segment(const Pass& pass) {
   for (std::size_t at = 0; at < floats; at += 16) Vec::zero().store(pass.scratch.out + at);
 }
 
-// The first tile that the next item sees.
+// The first tile that the next item sees; none where nothing is next.
 void find_next_item(const Pass& pass, Tile& tile) {
+  tile.count = 0;
+  if (pass.item->next == nullptr) return;
   const AttentionItem& item = *pass.item->next;
   Pass next = pass;
   next.item = &item;
@@ -209,30 +211,39 @@ void find_next_item(const Pass& pass, Tile& tile) {
   const std::uint32_t seen = next.begin(0) / kTileTokens * kTileTokens;
   const std::uint32_t start = item.partials == nullptr ? 0 : item.first_segment * kSegmentTokens;
   const std::uint32_t first = seen > start ? seen : start;
-  const std::uint32_t there = item.first_position + item.rows - first;
+  const std::uint32_t there = item.sharing != nullptr ? item.shared_tokens : item.first_position + item.rows - first;
   find_tile(next, first, there < kTileTokens ? there : kTileTokens, tile);
 }
 
-// All queries against positions first .. last, from the start of a tile on; finish(segment) takes what the scratch holds of each.
-template <class Finish>
-void walk_segments(const Pass& pass, std::uint32_t first, std::uint32_t last, Finish finish) {
-  const bool once = pass.num_queries == pass.item->group && pass.num_queries <= Vec::kQueries && pass.layer->dtype == KvDtype::bf16;
-  Tile tiles[2];
-  Tile of_next_item;
-  const auto find = [&](std::uint32_t begin, Tile& tile) {
+// Positions first .. last of a walk, from the start of a tile on. With `goes_on` the scratch holds what lies before in the segment.
+struct Stretch {
+  std::uint32_t first;
+  std::uint32_t last;
+  bool goes_on;
+
+  // The tile that begins at `begin`, of which nothing is wanted behind the end.
+  void find(const Pass& pass, std::uint32_t begin, Tile& tile) const {
     tile.count = 0;
     if (begin <= last) find_tile(pass, begin, last - begin + 1 < kTileTokens ? last - begin + 1 : kTileTokens, tile);
-  };
-  find(first, tiles[0]);
+  }
+};
+
+// All queries against a stretch; finish(segment) takes what the scratch holds of each, find_after(tile) says what is wanted behind it.
+template <class Finish, class FindAfter>
+void walk_segments(const Pass& pass, Stretch stretch, Finish finish, FindAfter find_after) {
+  const bool once = pass.num_queries == pass.item->group && pass.num_queries <= Vec::kQueries && pass.layer->dtype == KvDtype::bf16;
+  Tile tiles[2];
+  Tile after;
+  stretch.find(pass, stretch.first, tiles[0]);
   for (std::uint32_t sub = 0; sub < kSubtiles; ++sub) fetch(pass, tiles[0], sub);
-  for (std::uint32_t i = first / kTileTokens; i <= last / kTileTokens; ++i) {
-    const Tile& tile = tiles[(i - first / kTileTokens) % 2];
-    Tile& next = tiles[(i - first / kTileTokens + 1) % 2];
-    find((i + 1) * kTileTokens, next);
-    if (i % kSegmentTiles == 0 || i == first / kTileTokens) begin_segment(pass);
-    const bool item_ends = next.count == 0 && pass.item->next != nullptr;
-    if (item_ends) find_next_item(pass, of_next_item);
-    const Tile& fetched = item_ends ? of_next_item : next;
+  const std::uint32_t first = stretch.first / kTileTokens;
+  for (std::uint32_t i = first; i <= stretch.last / kTileTokens; ++i) {
+    const Tile& tile = tiles[(i - first) % 2];
+    Tile& next = tiles[(i - first + 1) % 2];
+    stretch.find(pass, (i + 1) * kTileTokens, next);
+    if (i % kSegmentTiles == 0 || (i == first && !stretch.goes_on)) begin_segment(pass);
+    if (next.count == 0) find_after(after);
+    const Tile& fetched = next.count == 0 ? after : next;
     if (once) {
       attend_once<Vec::kQueries>(pass, tile, fetched);
     } else {
@@ -242,6 +253,11 @@ void walk_segments(const Pass& pass, std::uint32_t first, std::uint32_t last, Fi
     }
     if ((i + 1) % kSegmentTiles == 0 || next.count == 0) finish(i / kSegmentTiles);
   }
+}
+
+template <class Finish>
+void walk_segments(const Pass& pass, std::uint32_t first, std::uint32_t last, Finish finish) {
+  walk_segments(pass, {first, last, false}, finish, [&](Tile& tile) { find_next_item(pass, tile); });
 }
 
 // (maximum, sum, out) of a stretch of the context joins that of what lies before it.
@@ -287,14 +303,67 @@ void fold_segment(const Pass& pass, std::uint32_t segment) {
   }
 }
 
-void run_pass(const Pass& pass) {
+void finish_queries(const Pass& pass) {
   const std::uint32_t dim = pass.layer->head_dim;
-  const std::uint32_t last = pass.position(pass.num_queries - 1);
-  walk_segments(pass, pass.begin(0) / kTileTokens * kTileTokens, last, [&](std::uint32_t segment) { fold_segment(pass, segment); });
   for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): check_attention() has seen the scratch
     finish_head(*pass.item, i % pass.item->group, pass.scratch.total_out + std::size_t{i} * dim, pass.scratch.total_maxima[i],
                 pass.scratch.total_sums[i], dim, pass.out(i));
+  }
+}
+
+void run_pass(const Pass& pass) {
+  const std::uint32_t last = pass.position(pass.num_queries - 1);
+  walk_segments(pass, pass.begin(0) / kTileTokens * kTileTokens, last, [&](std::uint32_t segment) { fold_segment(pass, segment); });
+  finish_queries(pass);
+}
+
+// One row of several that share, with its own part of the scratch.
+struct OwnRow {
+  AttentionItem item;
+  Pass pass;
+
+  OwnRow(const Pass& shared, std::uint32_t row) : item(*shared.item), pass(shared) {
+    const SharingRow& own = item.sharing[shared.first_row + row];
+    item.q = own.q;
+    item.out = own.out;
+    item.rows = 1;
+    item.first_position = own.position;
+    item.blocks = own.blocks;
+    item.sharing = nullptr;
+    pass.item = &item;
+    pass.first_row = 0;
+    pass.num_queries = item.group;
+    AttentionScratch& s = pass.scratch;
+    const std::size_t at = std::size_t{row} * item.group;
+    for (float** part : {&s.maxima, &s.sums, &s.total_maxima, &s.total_sums}) *part += at;
+    for (float** part : {&s.out, &s.total_out}) *part += at * pass.layer->head_dim;
+  }
+  OwnRow(const OwnRow&) = delete;
+  OwnRow& operator=(const OwnRow&) = delete;
+};
+
+// All rows against what they share, then each against what is its own: the same steps in the same order as alone.
+void run_sharing(const Pass& pass) {
+  const std::uint32_t shared = pass.item->shared_tokens;
+  const std::uint32_t num_rows = pass.num_queries / pass.item->group;
+  const auto find_own = [&](std::uint32_t row, Tile& tile) {
+    if (row == num_rows) return find_next_item(pass, tile);
+    const OwnRow own(pass, row);
+    Stretch{shared, own.item.first_position, true}.find(own.pass, shared, tile);
+  };
+  walk_segments(
+      pass, {0, shared - 1, false},
+      [&](std::uint32_t segment) {
+        if ((segment + 1) * kSegmentTokens <= shared) fold_segment(pass, segment);
+      },
+      [&](Tile& tile) { find_own(0, tile); });
+  for (std::uint32_t row = 0; row < num_rows; ++row) {
+    const OwnRow own(pass, row);
+    walk_segments(
+        own.pass, {shared, own.item.first_position, true}, [&](std::uint32_t segment) { fold_segment(own.pass, segment); },
+        [&](Tile& tile) { find_own(row + 1, tile); });
+    finish_queries(own.pass);
   }
 }
 
@@ -320,7 +389,10 @@ void attend_impl(const PagedKvLayer& layer, const AttentionItem& item, std::byte
   for (std::uint32_t row = 0; row < item.rows; row += kAttentionItemRows) {
     pass.first_row = row;
     pass.num_queries = (item.rows - row < kAttentionItemRows ? item.rows - row : kAttentionItemRows) * item.group;
-    item.partials == nullptr ? run_pass(pass) : run_partial(pass);
+    if (item.sharing != nullptr)
+      run_sharing(pass);
+    else
+      item.partials == nullptr ? run_pass(pass) : run_partial(pass);
   }
 }
 

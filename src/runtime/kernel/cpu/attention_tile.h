@@ -19,17 +19,22 @@ struct Pass {
   std::uint32_t first_row;
   std::uint32_t num_queries;  // rows * group; query i is head i % group of row i / group
 
-  [[nodiscard]] std::uint32_t position(std::uint32_t query) const { return item->first_position + first_row + query / item->group; }
+  [[nodiscard]] std::uint32_t position(std::uint32_t query) const {
+    const std::uint32_t row = first_row + query / item->group;
+    return item->sharing == nullptr ? item->first_position + row : item->sharing[row].position;
+  }
   // The first position that the query sees.
   [[nodiscard]] std::uint32_t begin(std::uint32_t query) const { return window_begin(item->window, position(query)); }
   [[nodiscard]] std::size_t head(std::uint32_t query) const {
     return std::size_t{item->kv_head * item->group + query % item->group} * layer->head_dim;
   }
   [[nodiscard]] const float* q(std::uint32_t query) const {
-    return item->q + (first_row + query / item->group) * item->q_stride + head(query);
+    const std::uint32_t row = first_row + query / item->group;
+    return (item->sharing == nullptr ? item->q + row * item->q_stride : item->sharing[row].q) + head(query);
   }
   [[nodiscard]] float* out(std::uint32_t query) const {
-    return item->out + (first_row + query / item->group) * item->out_stride + head(query);
+    const std::uint32_t row = first_row + query / item->group;
+    return (item->sharing == nullptr ? item->out + row * item->out_stride : item->sharing[row].out) + head(query);
   }
 };
 

@@ -138,6 +138,16 @@ void attend_partially(const PagedKvLayer& layer, const AttentionItem& item) {
 void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch) {
   check_attention(layer, item, scratch.size());
   if (item.partials != nullptr) return attend_partially(layer, item);
+  for (std::uint32_t row = 0; item.sharing != nullptr && row < item.rows; ++row) {
+    const SharingRow& own = item.sharing[row];
+    AttentionItem alone = item;
+    alone.blocks = own.blocks;
+    for (std::uint32_t i = 0; i < item.group; ++i) {
+      const std::size_t head = head_offset(layer, item, i);
+      attend_one(layer, alone, i, own.q + head, own.position, own.out + head);
+    }
+  }
+  if (item.sharing != nullptr) return;
   for (std::uint32_t row = 0; row < item.rows; ++row) {
     for (std::uint32_t i = 0; i < item.group; ++i) {
       const std::size_t head = head_offset(layer, item, i);

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "runtime/memory/state_places.h"
+#include "runtime/model/layers/shared_context.h"
 
 namespace quire {
 namespace {
@@ -45,6 +46,25 @@ void add_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::u
                              .soft_cap = shape.attention_soft_cap});
     }
   }
+}
+
+// The same, where others may share the context of a single row: all rows come before their items.
+void add_rows(const Pass& pass, GroupPass& group, std::span<const BlockId> blocks, std::uint32_t row, std::uint32_t count,
+              std::uint32_t out_row) {
+  if (count == 1 && wait_for_sharers(pass, group, blocks, row, out_row)) return;
+  add_items(pass, group, blocks.data(), row, count, out_row);
+}
+
+void begin_items(GroupPass& group) {
+  group.items.clear();
+  group.lone.clear();
+  group.sharing.clear();
+  group.work = 0;
+}
+
+void end_items(const Pass& pass, GroupPass& group, std::uint32_t block_size) {
+  add_shared_items(pass, group, block_size);
+  for (const LoneRow& lone : group.lone) add_items(pass, group, lone.blocks.data(), lone.row, 1, lone.out_row);
 }
 
 // Rows of one sequence that see all of what an encoder has made; they are those of the pass as it goes on.
@@ -152,15 +172,15 @@ void lay_out_states(Pass& pass, const BatchInput& input, const KvLayout& layout,
 
 void lay_out_group(Pass& pass, const BatchInput& input, const BlockTables& tables, std::uint32_t index) {
   GroupPass& group = pass.workspace.groups[index];
-  group.items.clear();
-  group.work = 0;
+  begin_items(group);
   std::uint32_t row = 0;
   for (const BatchSequence& sequence : input.sequences) {
     for (std::uint32_t i = 0; i < sequence.num_tokens; ++i)
       group.kv_slots[row + i] = tables.kv_slot(index, sequence.slot, sequence.first_position + i);
-    add_items(pass, group, tables.row(index, sequence.slot).data(), row, sequence.num_tokens, row);
+    add_rows(pass, group, tables.row(index, sequence.slot), row, sequence.num_tokens, row);
     row += sequence.num_tokens;
   }
+  end_items(pass, group, tables.table(index).limits().kernel_block_size);
   cut_long_rows(pass, group);
 }
 
@@ -215,11 +235,8 @@ void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& ta
   AdaptedRows& adapted = pass.workspace.adapted;
   adapted.parts.clear();
   const auto is_looked_at = [&](const GroupPass& other) { return &other == group || other.cross > 0; };
-  for (GroupPass& other : pass.workspace.groups) {
-    if (!is_looked_at(other)) continue;
-    other.items.clear();
-    other.work = 0;
-  }
+  for (GroupPass& other : pass.workspace.groups)
+    if (is_looked_at(other)) begin_items(other);
   std::uint32_t end = 0;
   std::uint32_t kept = 0;
   for (const BatchSequence& sequence : input.sequences) {
@@ -230,7 +247,7 @@ void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& ta
       while (kept + count < wanted.size() && wanted[kept + count] == row + count && row + count < end) ++count;
       std::copy_n(pass.workspace.hidden + row * width, row == kept ? 0 : count * width, pass.workspace.hidden + kept * width);
       for (std::uint32_t i = 0; i < count; ++i) pass.workspace.sources[kept + i] = row + i;
-      if (index) add_items(pass, pass.workspace.groups[*index], tables.row(*index, sequence.slot).data(), row, count, kept);
+      if (index) add_rows(pass, *group, tables.row(*index, sequence.slot), row, count, kept);
       for (std::uint32_t i = 0; i < pass.workspace.groups.size(); ++i)
         if (GroupPass& other = pass.workspace.groups[i]; other.cross > 0)
           add_cross_items(pass, other, tables.row(i, sequence.slot).data(), kept, count);
@@ -238,6 +255,7 @@ void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& ta
       kept += count;
     }
   }
+  if (index) end_items(pass, *group, tables.table(*index).limits().kernel_block_size);
   pass.rows = kept;
   group_adapted(adapted, kept);
   for (GroupPass& other : pass.workspace.groups)

@@ -152,6 +152,9 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     const std::size_t row_items = by_row ? rows : limits.rows / kAttentionItemRows + limits.sequences;
     group.items.reserve(config.num_kv_heads * row_items + shared_rows * segments);
     group.joins.reserve(shared_rows);
+    group.lone.reserve(limits.sequences);
+    group.sharers.reserve(limits.sequences);
+    group.sharing.reserve(limits.sequences);
     if (!has_states) continue;
     group.steps.reserve(std::size_t{limits.rows} + limits.sequences);
     group.runs.reserve(limits.sequences);

@@ -44,11 +44,28 @@ struct StateRun {
   std::uint32_t first = 0, count = 0;
 };
 
+// A row that may share its context with others, which need not lie beside it (shared_context.h).
+struct LoneRow {
+  std::uint32_t row = 0, out_row = 0;
+  std::span<const BlockId> blocks;
+  std::uint32_t sharers = 0;  // of which it is one
+};
+
+// Rows whose contexts begin with the same tokens.
+struct Sharers {
+  std::uint32_t first = 0;  // of GroupPass::lone
+  std::uint32_t count = 0;
+  std::uint32_t tokens = 0;  // that all of them share; of one row alone those before it
+};
+
 // What attends in a pass, or goes through states, the same in all layers of one cache group.
 struct GroupPass {
   std::int64_t* kv_slots = nullptr;  // [row]
   std::vector<AttentionItem> items;
   std::vector<AttentionItem> joins;  // rows whose context threads share
+  std::vector<LoneRow> lone;         // while rows are laid out
+  std::vector<Sharers> sharers;      // same
+  std::vector<SharingRow> sharing;   // those that items have together
   std::uint32_t window = 0;          // tokens; 0: none
   std::uint64_t work = 0;            // multiplications, in one layer
   std::uint32_t cross = 0;           // positions that every row sees, of what an encoder has made; 0: attention is to the request's own
