@@ -179,7 +179,7 @@ TEST_F(Batches, ABeginningThatIsReadOnceForAllChangesNothing) {
       rig.give_blocks(Slot{r + 1}, blocks);
     }
     Random random(4);
-    std::vector<std::uint32_t> done(kRequests, kShared);
+    std::vector<std::uint32_t> done(kRequests, std::uint32_t{kShared});
     while (std::ranges::min(done) < kShared + 20) {
       std::vector<TokenId> tokens;
       std::vector<BatchSequence> sequences;
