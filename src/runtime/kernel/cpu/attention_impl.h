@@ -8,6 +8,7 @@
 // Included by one file per instruction set, which is compiled for it; everything is local to that file. Called by the decoder's attention
 // phase, on every thread of the pool, each with scratch of its own. It reads the cache that the phase before has written.
 #include <cmath>
+#include <utility>
 
 #include "runtime/kernel/attention_scratch.h"
 #include "runtime/kernel/cpu/attention_tile.h"
@@ -23,24 +24,40 @@ Vec to_scores(const Pass& pass, Vec products) {
   return pass.item->soft_cap == 0.0F ? finite_or_nan(scores) : soft_capped(scores, Vec::set(pass.item->soft_cap));
 }
 
+// S subtiles from `sub` on against R queries: a query's value, once loaded, meets the keys of all.
+template <int R, int S>
+void take_scores_of(const Pass& pass, const float* const* q, std::uint32_t sub) {
+  const std::uint32_t dim = pass.layer->head_dim;
+  const std::size_t subtile = std::size_t{dim} * 16;
+  const float* k = pass.scratch.keys + sub * subtile;
+  Vec even[R][S];
+  Vec odd[R][S];
+  for (int r = 0; r < R; ++r)
+    for (int s = 0; s < S; ++s) even[r][s] = odd[r][s] = Vec::zero();
+  for (std::uint32_t d = 0; d < dim; d += 2, k += 32) {
+    Vec k0[S];
+    Vec k1[S];
+    for (int s = 0; s < S; ++s) k0[s] = Vec::load(k + s * subtile);
+    for (int s = 0; s < S; ++s) k1[s] = Vec::load(k + s * subtile + 16);
+    for (int r = 0; r < R; ++r) {
+      const Vec q0 = Vec::set(q[r][d]);
+      const Vec q1 = Vec::set(q[r][d + 1]);
+      for (int s = 0; s < S; ++s) even[r][s] = Vec::fma(q0, k0[s], even[r][s]);
+      for (int s = 0; s < S; ++s) odd[r][s] = Vec::fma(q1, k1[s], odd[r][s]);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int s = 0; s < S; ++s)
+      to_scores(pass, even[r][s] + odd[r][s]).store(pass.scratch.scores + r * kTileTokens + (sub + static_cast<std::uint32_t>(s)) * 16);
+}
+
 template <int R>
 void take_scores(const Pass& pass, std::uint32_t query, std::uint32_t num_subtiles) {
   const float* q[R];
   for (int r = 0; r < R; ++r) q[r] = pass.q(query + static_cast<std::uint32_t>(r));
-  const std::uint32_t dim = pass.layer->head_dim;
-  for (std::uint32_t sub = 0; sub < num_subtiles; ++sub) {
-    const float* k = pass.scratch.keys + std::size_t{sub} * dim * 16;
-    Vec even[R];
-    Vec odd[R];
-    for (int r = 0; r < R; ++r) even[r] = odd[r] = Vec::zero();
-    for (std::uint32_t d = 0; d < dim; d += 2, k += 32) {
-      const Vec k0 = Vec::load(k);
-      const Vec k1 = Vec::load(k + 16);
-      for (int r = 0; r < R; ++r) even[r] = Vec::fma(Vec::set(q[r][d]), k0, even[r]);
-      for (int r = 0; r < R; ++r) odd[r] = Vec::fma(Vec::set(q[r][d + 1]), k1, odd[r]);
-    }
-    for (int r = 0; r < R; ++r) to_scores(pass, even[r] + odd[r]).store(pass.scratch.scores + r * kTileTokens + sub * 16);
-  }
+  std::uint32_t sub = 0;
+  for (; sub + Vec::kScoreSubtiles <= num_subtiles; sub += Vec::kScoreSubtiles) take_scores_of<R, Vec::kScoreSubtiles>(pass, q, sub);
+  for (; sub < num_subtiles; ++sub) take_scores_of<R, 1>(pass, q, sub);
 }
 
 // N words of 16 keys, that is 2 N dims from `dim` on, against R queries.
@@ -78,6 +95,7 @@ struct Seen {
   std::uint32_t begin;
   std::uint32_t end;
 
+  [[nodiscard]] bool covers() const { return begin == 0 && end == kTileTokens; }
   // Of 16 values from 16 * sub on: those of tokens that are seen, else `other`.
   [[nodiscard]] Vec keep(Vec values, std::uint32_t sub, Vec other) const {
     const Vec before_end = values.keep_first(end > 16 * sub ? end - 16 * sub : 0, other);
@@ -90,6 +108,15 @@ Seen seen_of(const Pass& pass, std::uint32_t query, const Tile& tile) {
   const std::uint32_t begin = pass.begin(query);
   const std::uint32_t end = position < tile.first ? 0 : position - tile.first + 1;
   return {begin > tile.first ? begin - tile.first : 0, end < tile.count ? end : tile.count};
+}
+
+// The sum of a tile's weights, and their maximum, join those of the query; returns the factor for what it has summed so far.
+float take_sum(const Pass& pass, std::uint32_t query, float maximum, float sum) {
+  float lanes[16] = {1.0F};  // exp(0), as exp_polynomial has it
+  const float before = std::exchange(pass.scratch.maxima[query], maximum);
+  if (before != maximum) exp_polynomial(Vec::set(before - maximum)).store(lanes);
+  Vec::fma(Vec::set(pass.scratch.sums[query]), Vec::set(lanes[0]), Vec::set(sum)).store_first(&pass.scratch.sums[query], 1);
+  return lanes[0];
 }
 
 // Scores of one query to weights, in place; updates its maximum and sum and returns the factor for what it has summed so far.
@@ -112,11 +139,33 @@ float take_weights(const Pass& pass, std::uint32_t query, float* scores, Seen se
     p.store(scores + std::size_t{16} * sub);
     sums = sums + p;
   }
-  float lanes[16];
-  exp_polynomial(Vec::set(before - maximum)).store(lanes);
-  pass.scratch.maxima[query] = maximum;
-  Vec::fma(Vec::set(pass.scratch.sums[query]), Vec::set(lanes[0]), Vec::set(sums.sum())).store_first(&pass.scratch.sums[query], 1);
-  return lanes[0];
+  return take_sum(pass, query, maximum, sums.sum());
+}
+
+// take_weights of R queries that see all of a tile: side by side, because one by one they wait for their own maxima and sums.
+template <int R>
+void take_whole_weights(const Pass& pass, std::uint32_t query, float* factors) {
+  Vec largest[R];
+  float maxima[R];
+  Vec sums[R];
+  for (int r = 0; r < R; ++r) largest[r] = Vec::set(-INFINITY);
+  for (std::uint32_t sub = 0; sub < kSubtiles; ++sub)
+    for (int r = 0; r < R; ++r) largest[r] = Vec::max(Vec::load(pass.scratch.scores + r * kTileTokens + 16 * sub), largest[r]);
+  for (int r = 0; r < R; ++r) {
+    const float before = pass.scratch.maxima[query + static_cast<std::uint32_t>(r)];
+    const float tile_maximum = largest[r].largest();
+    maxima[r] = tile_maximum > before ? tile_maximum : before;
+    sums[r] = Vec::zero();
+  }
+  for (std::uint32_t sub = 0; sub < kSubtiles; ++sub) {
+    for (int r = 0; r < R; ++r) {
+      float* scores = pass.scratch.scores + r * kTileTokens + 16 * sub;
+      const Vec p = exp_polynomial(Vec::load(scores) - Vec::set(maxima[r]));
+      p.store(scores);
+      sums[r] = sums[r] + p;
+    }
+  }
+  for (int r = 0; r < R; ++r) factors[r] = take_sum(pass, query + static_cast<std::uint32_t>(r), maxima[r], sums[r].sum());
 }
 
 // C vectors of R outputs from dim d on; load(t, i) is vector i of the values of token t there.
@@ -149,7 +198,9 @@ void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
   const std::uint32_t num_subtiles = (seen.end + 15) / 16;
   take_scores<R>(pass, query, num_subtiles);
   float factors[R];
-  for (int r = 0; r < R; ++r) {
+  const bool whole = seen_of(pass, query, tile).covers() && seen_of(pass, query + R - 1, tile).covers();
+  if (whole) take_whole_weights<R>(pass, query, factors);
+  for (int r = 0; r < R && !whole; ++r) {
     const std::uint32_t one = query + static_cast<std::uint32_t>(r);
     factors[r] = take_weights(pass, one, pass.scratch.scores + r * kTileTokens, seen_of(pass, one, tile), num_subtiles);
   }
@@ -167,7 +218,8 @@ void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
   take_scores_once<R>(pass, tile, next);
   const Seen seen = seen_of(pass, 0, tile);
   float factors[R];
-  for (int r = 0; r < R; ++r)
+  if (seen.covers()) take_whole_weights<R>(pass, 0, factors);
+  for (int r = 0; r < R && !seen.covers(); ++r)
     factors[r] = take_weights(pass, static_cast<std::uint32_t>(r), pass.scratch.scores + r * kTileTokens, seen, (tile.count + 15) / 16);
   std::uint32_t d = 0;
   const auto load = [&](std::uint32_t t, int c) {
