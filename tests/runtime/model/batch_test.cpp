@@ -159,7 +159,7 @@ TEST_F(Batches, BlockSizeAndThreadsChangeNothing) {
 
 // Requests that begin with the same blocks, a token at a time: some in each pass, so that others share in each.
 TEST_F(Batches, ABeginningThatIsReadOnceForAllChangesNothing) {
-  constexpr std::uint32_t kRequests = 5, kShared = 64;
+  constexpr std::uint32_t kRequests = 7, kShared = 64;
   for_each_variant([](const std::string& path, tiny::RigOptions options) {
     options.num_threads = 1;
     tiny::Rig rig(path, options);

@@ -21,17 +21,17 @@ void expect_no_allocation_at(const std::string& path) {
     const std::vector<BatchSequence> prefill{{Slot{0}, 0, 25}, {Slot{1}, 0, 20}, {Slot{2}, 0, 5}};
     const std::vector<BatchSequence> mixed{{Slot{0}, 25, 1}, {Slot{1}, 20, 1}, {Slot{2}, 5, 40}, {Slot{3}, 0, 8}};
     const std::vector<std::uint32_t> none, last{0, 1, 41, 49};
-    for (std::uint32_t slot = 4; slot < 6; ++slot) {
+    for (std::uint32_t slot = 4; slot < 8; ++slot) {
       std::vector<BlockId> blocks = tiny::blocks_for(64, 16, 1, 4);  // those of slot 0
       blocks.push_back(BlockId{40 + slot});
       rig.give_blocks(Slot{slot}, blocks);
     }
-    const std::vector<BatchSequence> sharing{{Slot{4}, 64, 1}, {Slot{5}, 64, 1}};
-    const std::vector<std::uint32_t> both{0, 1};
+    const std::vector<BatchSequence> sharing{{Slot{4}, 64, 1}, {Slot{5}, 64, 1}, {Slot{6}, 64, 1}, {Slot{7}, 64, 1}};
+    const std::vector<std::uint32_t> each{0, 1, 2, 3};
     const std::uint64_t before = test::num_allocations.load();
     rig.model().forward({tokens, prefill, none}, rig.cache(), rig.tables(), {});
     rig.model().forward({tokens, mixed, last}, rig.cache(), rig.tables(), {logits});
-    rig.model().forward({std::span(tokens).first(2), sharing, both}, rig.cache(), rig.tables(), {std::span(logits).first(2 * rig.vocab())});
+    rig.model().forward({std::span(tokens).first(4), sharing, each}, rig.cache(), rig.tables(), {logits});
     EXPECT_EQ(test::num_allocations.load() - before, 0U);
   }
 }
