@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-from vllm_e2e import interval
+from vllm_e2e import interval, settle
 
 # As in vllm_offload.py: whose turn it is not must not wait on a core.
 os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0"}
@@ -67,19 +67,7 @@ def serve(connection, options, side, folder):
         outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
         return time.perf_counter() - begin, sum(output.num_cached_tokens or 0 for output in outputs)
 
-    def settle():
-        """Until nothing has gone to the disk for a quarter of a second; seconds that took."""
-        if "+" not in side:
-            return 0.0
-        begin, written, since = time.perf_counter(), -1, time.perf_counter()
-        while time.perf_counter() - since < 0.25:
-            now = native.stats()["bytes_written"]
-            if now != written:
-                written, since = now, time.perf_counter()
-            time.sleep(0.01)
-        return time.perf_counter() - begin - 0.25
-
-    calls = {"generate": generate, "settle": settle, "stats": lambda: dict(native.stats()) if "+" in side else {}}
+    calls = {"generate": generate, "settle": lambda: settle(native) if "+" in side else 0.0, "stats": lambda: dict(native.stats()) if "+" in side else {}}
     while True:
         what, *values = connection.recv()
         connection.send(calls[what](*values))

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from vllm_e2e import interval
+from vllm_e2e import interval, settle
 
 # Whose turn it is not must not wait on a core, as vLLM's threads do. Both run on one, and so do the copies and the disk's threads.
 os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0"}
@@ -66,17 +66,7 @@ def serve(connection, model, folder):
         llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
         return time.perf_counter() - begin
 
-    def settle():
-        """Until nothing has gone to the disk for a quarter of a second; seconds that took."""
-        begin, written, since = time.perf_counter(), -1, time.perf_counter()
-        while time.perf_counter() - since < 0.25:
-            now = native.stats()["bytes_written"]
-            if now != written:
-                written, since = now, time.perf_counter()
-            time.sleep(0.01)
-        return time.perf_counter() - begin - 0.25
-
-    calls = {"generate": generate, "settle": settle, "stats": lambda: dict(native.stats()), "forget": lambda: llm.reset_prefix_cache()}
+    calls = {"generate": generate, "settle": lambda: settle(native), "stats": lambda: dict(native.stats()), "forget": lambda: llm.reset_prefix_cache()}
     while True:
         what, *values = connection.recv()
         connection.send(calls[what](*values))
