@@ -102,9 +102,13 @@ void add_shared_items(const Pass& pass, GroupPass& group, std::uint32_t block_si
   const std::size_t num_items = group.items.size() + group.lone.size() * pass.shape.num_kv_heads;
   if (pass.pool.num_threads() > 1 && num_items < std::size_t{kItemsPerThread} * pass.pool.num_threads()) return;
   for (LoneRow& lone : group.lone) join_sharers(pass.workspace, group, lone, block_size);
+  // All threads are to have an item.
+  const auto pays = [&](const Sharers& sharers) {
+    return sharers.count >= kMinSharers && sharers.count / kMinSharers * pass.shape.num_kv_heads >= pass.pool.num_threads();
+  };
   for (std::uint32_t i = 0; i < group.sharers.size(); ++i)
-    if (group.sharers[i].count >= kMinSharers) add_sharers(pass, group, i);
-  std::erase_if(group.lone, [&](const LoneRow& lone) { return group.sharers[lone.sharers].count >= kMinSharers; });
+    if (pays(group.sharers[i])) add_sharers(pass, group, i);
+  std::erase_if(group.lone, [&](const LoneRow& lone) { return pays(group.sharers[lone.sharers]); });
 }
 
 }  // namespace quire
