@@ -77,7 +77,8 @@ Result<KvTiers> open_tiers(const ModelFile& file, const ModelInfo& model, const 
   if (has_peer_cache)
     if (Result<void> checked = check_peer_cache(seams.kv_peer_cache, dram != nullptr); !checked)
       return std::unexpected(std::move(checked.error()));
-  const Result<Sha256Digest> fingerprint = kv_fingerprint(file, layout, options.activations, describe_naming(config.prefix_cache));
+  const Result<Sha256Digest> fingerprint = kv_fingerprint(
+      file, layout, {options.activations, options.weights.quantise}, describe_naming(config.prefix_cache));
   if (!fingerprint) return std::unexpected(fingerprint.error());
   if (has_disk) {
     auto tier = DiskTier::open(seams.kv_disk, config, layout, *fingerprint);
@@ -172,7 +173,7 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
                                               const EngineSeams& given) {
   const Result<ModelFile> file = ModelFile::open(options.model, options.mmproj);
   if (!file) return std::unexpected(file.error());
-  const Result<ModelInfo> header = file->info();
+  const Result<ModelInfo> header = file->info(options.weights.quantise);
   if (!header) return std::unexpected(header.error());
   const Result<EngineOptions> resolved = resolve_options(options, *header, {usable_cores(), usable_memory_bytes()});
   if (!resolved) return std::unexpected(resolved.error());

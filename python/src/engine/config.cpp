@@ -137,6 +137,9 @@ void bind_pressure(Class& c) {
   option(
       c, "mmproj", [](EngineConfig& o) -> auto& { return o.engine.mmproj; },
       "Beside a GGUF file: that of its encoder of pictures, as llama.cpp's converter makes it.");
+  choice(
+      c, "quantize", [](EngineConfig& o) -> auto& { return o.engine.weights.quantise; }, std::array{"none", "q8_0", "q4_k"},
+      "What becomes of the matrices that the model has as floats.");
   option(
       c, "weights_cache", [](EngineConfig& o) -> auto& { return o.engine.weights.cache_folder; },
       "A folder that keeps packed weights between starts.");

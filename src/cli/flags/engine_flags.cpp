@@ -109,6 +109,11 @@ void add_pressure_flags(CLI::App& app, EngineOptions& options) {
 }
 
 void add_weights_flags(CLI::App& app, WeightsOptions& weights) {
+  add_choice<WeightQuantisation>(
+      app, "--quantize", weights.quantise,
+      "Make 8 bits (q8_0) or 4 (q4_k) of the matrices that the model has as floats, while it is loaded: less memory, faster, less exact. "
+      "With --weights-cache once (default none)",
+      {{"none", WeightQuantisation::none}, {"q8_0", WeightQuantisation::q8_0}, {"q4_k", WeightQuantisation::q4_k}});
   CLI::Option* const folder =
       app.add_option(
              "--weights-cache", weights.cache_folder,

@@ -20,10 +20,10 @@ KvLayout layout_of(std::uint32_t block_size, KvDtype dtype, std::uint32_t num_bl
 class KvFingerprint : public testing::Test {
  protected:
   [[nodiscard]] Sha256Digest of(const KvLayout& layout = layout_of(16, KvDtype::bf16), ActivationMode activations = ActivationMode::int16,
-                                const char* naming = "canonical") const {
+                                const char* naming = "canonical", WeightQuantisation quantise = WeightQuantisation::none) const {
     const auto file = ModelFile::open(path_);
     EXPECT_TRUE(file) << file.error().to_string();
-    return kv_fingerprint(*file, layout, activations, naming).value();
+    return kv_fingerprint(*file, layout, {activations, quantise}, naming).value();
   }
   void write_gguf() {
     path_ = folder_.file("model.gguf");
@@ -52,6 +52,9 @@ TEST_F(KvFingerprint, FollowsFromModelLayoutAndArithmetic) {
   EXPECT_NE(of(layout_of(16, KvDtype::bf16), ActivationMode::int8), same);
   EXPECT_NE(of(layout_of(16, KvDtype::bf16), ActivationMode::int8), of(layout_of(16, KvDtype::bf16), ActivationMode::f32));
   EXPECT_NE(of(layout_of(16, KvDtype::bf16), ActivationMode::int16, "sha256"), same);
+  const Sha256Digest eight = of(layout_of(16, KvDtype::bf16), ActivationMode::int16, "canonical", WeightQuantisation::q8_0);
+  EXPECT_NE(eight, same);
+  EXPECT_NE(eight, of(layout_of(16, KvDtype::bf16), ActivationMode::int16, "canonical", WeightQuantisation::q4_k));
   KvLayout strided = layout_of(16, KvDtype::bf16);
   strided.layers[0].head_stride = 7;
   EXPECT_NE(of(strided), same);

@@ -11,6 +11,7 @@
 
 #include "format/dequant.h"
 #include "runtime/kernel/pack.h"
+#include "runtime/model/weights/pack_tensor.h"
 
 namespace quire {
 namespace {
@@ -166,6 +167,23 @@ std::string describe_types(const std::vector<TensorView>& tensors) {
   std::string text;
   for (const auto& [name, count] : order) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, count);
   return text;
+}
+
+// By names, which say less than roles: a router is small, and an encoder of pictures keeps its floats.
+std::vector<TensorView> quantised_as(std::vector<TensorView> tensors, WeightQuantisation quantise) {
+  const auto is_of_vocabulary = [](const TensorView& tensor) {
+    return tensor.name.find("embed") != std::string::npos || tensor.name.find("embd") != std::string::npos ||
+           tensor.name == "output.weight" || tensor.name == "lm_head.weight";
+  };
+  const auto is_of_encoder = [](const TensorView& tensor) {
+    return tensor.name.starts_with("v.") || tensor.name.starts_with("mm.") || tensor.name.find("vision") != std::string::npos;
+  };
+  for (TensorView& tensor : tensors) {
+    if (quantise == WeightQuantisation::none || !can_be_quantised(tensor) || is_of_encoder(tensor)) continue;
+    const bool four_bits = quantise == WeightQuantisation::q4_k && !is_of_vocabulary(tensor);
+    tensor.type = !four_bits ? GgmlType::q8_0 : tensor.columns % kUnitColumns == 0 ? GgmlType::q4_k : GgmlType::q4_1;
+  }
+  return tensors;
 }
 
 void describe_held(const std::vector<TensorView>& tensors, const CheckpointScheme& scheme, ModelInfo& info) {

@@ -27,11 +27,13 @@ std::string describe_layout(const KvLayout& layout) {
 
 }  // namespace
 
-Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, ActivationMode activations, std::string_view naming) {
+Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, const Arithmetic& arithmetic, std::string_view naming) {
   const Result<Sha256Digest> of_files = model.digest();
   if (!of_files) return std::unexpected(of_files.error());
-  const std::string text = fmt::format("files {}\nkv {}\nactivations {}\nkernels {}\ndecoder {}\nnames {}\n", to_hex(*of_files),
-                                       describe_layout(layout), name_of(activations), kNumericFamily, kDecoderRevision, naming);
+  std::string text = fmt::format("files {}\nkv {}\nactivations {}\nkernels {}\ndecoder {}\nnames {}\n", to_hex(*of_files),
+                                       describe_layout(layout), name_of(arithmetic.activations), kNumericFamily, kDecoderRevision, naming);
+  // What is served as it is has the fingerprint that it had before there was another way.
+  if (arithmetic.quantise != WeightQuantisation::none) text += fmt::format("quantised {}\n", static_cast<int>(arithmetic.quantise));
   return Sha256::of(std::as_bytes(std::span(text)));
 }
 

@@ -10,8 +10,14 @@
 
 namespace quire {
 
+// How weights are held and met by what they multiply.
+struct Arithmetic {
+  ActivationMode activations = ActivationMode::int16;
+  WeightQuantisation quantise = WeightQuantisation::none;
+};
+
 // A digest of all bytes of the model's files (of safetensors folders, of its weights and config.json), of how a block lies in memory, of
 // the arithmetic, and of `naming`: how blocks get their names. Reads the files. Errors: `io`.
-Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, ActivationMode activations, std::string_view naming);
+Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, const Arithmetic& arithmetic, std::string_view naming);
 
 }  // namespace quire

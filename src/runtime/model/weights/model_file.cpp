@@ -215,7 +215,7 @@ void ModelFile::describe_pictures(ModelInfo& info) const {
   }
 }
 
-Result<ModelInfo> ModelFile::info() const {
+Result<ModelInfo> ModelFile::info(WeightQuantisation quantise) const {
   auto views = all_tensors();
   if (!views) return std::unexpected(std::move(views.error()));
   auto spec = tokenizer();
@@ -250,7 +250,7 @@ Result<ModelInfo> ModelFile::info() const {
   if (info.has_encoder()) info.speech = speech_info(path_, config_.vocab_size);
   info.pooling = gguf != nullptr ? pooling_info(*gguf, path_) : pooling_info(path_);
   for (const TensorView& view : *views) info.num_parameters += view.rows * view.columns;
-  describe_held(*views, scheme_, info);
+  describe_held(quantised_as(std::move(*views), quantise), scheme_, info);
   describe_pictures(info);
   info.num_used_parameters = info.num_parameters - std::min(info.num_parameters, num_unused_parameters(config_));
   return info;

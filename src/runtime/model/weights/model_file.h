@@ -14,6 +14,7 @@
 #include "format/safetensors.h"
 #include "quire/error.h"
 #include "quire/model_info.h"
+#include "quire/options.h"
 #include "runtime/model/config/checkpoint_scheme.h"
 #include "runtime/model/config/model_config.h"
 #include "runtime/model/weights/quantised_matrix.h"
@@ -49,7 +50,8 @@ class ModelFile {
   [[nodiscard]] Result<std::vector<TensorView>> vision_tensors() const;
   [[nodiscard]] std::string name_of(TensorRole role, std::uint32_t layer, std::uint32_t expert = 0) const;
   // Everything but weight_bytes as loaded, which is estimated from the types.
-  [[nodiscard]] Result<ModelInfo> info() const;
+  // What is held and how much that is, as if its matrices were quantised so.
+  [[nodiscard]] Result<ModelInfo> info(WeightQuantisation quantise = WeightQuantisation::none) const;
   // Copies a part of a tensor's data. `io` where its file no longer reaches: touching the map there would stop the program.
   [[nodiscard]] Result<void> read(std::span<const std::byte> part, std::span<std::byte> out) const;
   // Of all its bytes: of the weights' files, of a folder's config.json and, where it sees, of what says how pictures are prepared. Reads

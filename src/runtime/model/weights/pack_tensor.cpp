@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "format/dequant.h"
+#include "format/quantise.h"
 
 namespace quire {
 namespace {
@@ -140,7 +141,57 @@ Result<void> pack_taps(const ModelFile& file, const TensorView& source, std::uin
   return {};
 }
 
+// body(row, its bytes). Some rows at a time are read from the file: its map would stop the program if someone cut the file now.
+template <class Body>
+Result<void> each_row(const ModelFile& file, const TensorView& source, Body body) {
+  constexpr std::size_t kReadBytes = 256 << 10;
+  const std::size_t row_size = source.data.size() / source.rows;
+  const std::size_t rows_at_once = std::min<std::size_t>(source.rows, kReadBytes / std::max<std::size_t>(row_size, 1) + 1);
+  std::vector<std::byte> bytes(rows_at_once * row_size);
+  for (std::size_t first = 0; first < source.rows; first += rows_at_once) {
+    const std::size_t count = std::min<std::size_t>(rows_at_once, source.rows - first);
+    const std::span part(bytes.data(), count * row_size);
+    if (auto read = file.read(source.data.subspan(first * row_size, part.size()), part); !read) return read;
+    for (std::size_t i = 0; i < count; ++i)
+      if (auto done = body(static_cast<std::uint32_t>(first + i), part.subspan(i * row_size, row_size)); !done) return done;
+  }
+  return {};
+}
+
+Result<void> pack_quantising(const ModelFile& file, const TensorView& source, WeightQuantisation quantise, PackedMatrix& matrix) {
+  const bool four_bits = quantise == WeightQuantisation::q4_k;
+  const std::size_t columns = source.columns, groups = columns / (four_bits ? 32 : 16);
+  RowBuffers buffers(columns);
+  const std::span scales(buffers.scales.data(), groups), minimums(buffers.minimums.data(), groups);
+  if (four_bits && columns % kUnitColumns == 0) buffers.units.resize(columns / kUnitColumns * 2);
+  MatrixPacker packer(four_bits ? WeightFormat::q4 : WeightFormat::q8, static_cast<std::uint32_t>(source.rows),
+                      static_cast<std::uint32_t>(columns));
+  auto read = each_row(file, source, [&](std::uint32_t row, std::span<const std::byte> bytes) -> Result<void> {
+    dequantise_row(source.type, bytes, buffers.floats);
+    if (!all_finite(buffers.floats))
+      return fail(ErrorCode::corrupt, source.name, "holds a weight that is NaN or infinite: it has no code",
+                  "leave --quantize out, or download the model again");
+    if (four_bits) {
+      quantise_q4_row(buffers.floats, {buffers.codes, scales, minimums}, buffers.units);
+      if (!buffers.units.empty()) packer.put_units(row, buffers.units);
+      packer.put_q4(row, buffers.codes, scales, minimums);
+    } else {
+      quantise_q8_row(buffers.floats, {buffers.codes, scales, minimums});
+      packer.put_q8(row, buffers.codes, scales, minimums);
+    }
+    return {};
+  });
+  if (!read) return read;
+  matrix = packer.finish();
+  return {};
+}
+
 }  // namespace
+
+bool can_be_quantised(const TensorView& source) {
+  const bool has_floats = source.type == GgmlType::f32 || source.type == GgmlType::f16 || source.type == GgmlType::bf16;
+  return source.num_dims >= 2 && source.quantised == nullptr && has_floats && source.columns % kGroupColumns == 0;
+}
 
 Result<void> pack_vector(const ModelFile& file, const TensorView& source, Picked picked, std::vector<float>& vector) {
   std::vector<std::byte> bytes(source.data.size());
@@ -155,27 +206,22 @@ Result<void> pack_vector(const ModelFile& file, const TensorView& source, Picked
   return {};
 }
 
-// Some rows at a time are read from the file: its map would stop the program if someone cut the file now.
-Result<void> pack_matrix(const ModelFile& file, const TensorView& source, Picked picked, bool may_reorder, PackedMatrix& matrix) {
+Result<void> pack_matrix(const ModelFile& file, const TensorView& source, Picked picked, bool may_reorder, PackedMatrix& matrix,
+                         WeightQuantisation quantise) {
   if (picked.taps > 1) return pack_taps(file, source, picked.taps, matrix);
   if (picked.turned) return pack_turned(file, source, picked, matrix);
   if (source.quantised != nullptr) return pack_quantised(file, source, picked, may_reorder, matrix);
   QUIRE_CHECK(picked.step == 1, "rows in turns are quantised ones");
-  constexpr std::size_t kReadBytes = 256 << 10;
-  const std::size_t row_size = source.data.size() / source.rows;
-  const std::size_t rows_at_once = std::min<std::size_t>(source.rows, kReadBytes / std::max<std::size_t>(row_size, 1) + 1);
+  if (quantise != WeightQuantisation::none && can_be_quantised(source)) return pack_quantising(file, source, quantise, matrix);
   const UnpackedFormat format = *unpacked_format(source.type);
   MatrixPacker packer(weight_format(format), static_cast<std::uint32_t>(source.rows), static_cast<std::uint32_t>(source.columns),
                       code_table(source.type));
   RowBuffers buffers(source.columns);
-  std::vector<std::byte> bytes(rows_at_once * row_size);
-  for (std::size_t first = 0; first < source.rows; first += rows_at_once) {
-    const std::size_t count = std::min<std::size_t>(rows_at_once, source.rows - first);
-    const std::span part(bytes.data(), count * row_size);
-    if (auto read = file.read(source.data.subspan(first * row_size, part.size()), part); !read) return read;
-    for (std::size_t i = 0; i < count; ++i)
-      pack_row(source, format, static_cast<std::uint32_t>(first + i), part.subspan(i * row_size, row_size), buffers, packer);
-  }
+  auto read = each_row(file, source, [&](std::uint32_t row, std::span<const std::byte> bytes) -> Result<void> {
+    pack_row(source, format, row, bytes, buffers, packer);
+    return {};
+  });
+  if (!read) return read;
   matrix = packer.finish();
   return {};
 }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "quire/error.h"
+#include "quire/options.h"
 #include "runtime/kernel/pack.h"
 #include "runtime/model/weights/model_file.h"
 
@@ -17,10 +18,15 @@ struct Picked {
   std::uint32_t taps = 1;
 };
 
+// Floats, in whole groups of 32 columns.
+bool can_be_quantised(const TensorView& source);
+
 // Errors: `io` where the file has changed; `corrupt` where what is quantised holds scales or columns that are none.
 Result<void> pack_vector(const ModelFile& file, const TensorView& source, Picked picked, std::vector<float>& vector);
-// Columns that are ordered by their groups keep that order (PackedMatrix::input_order) if `may_reorder`; else the matrix becomes f32, as
+// `quantise`: of a source that has floats, neither turned nor a convolution's, with columns that groups of 32 fill; `corrupt` where one is
+// NaN or infinite. Columns that are ordered by their groups keep that order (PackedMatrix::input_order) if `may_reorder`; else the matrix becomes f32, as
 // does one that is turned and quantised along its rows.
-Result<void> pack_matrix(const ModelFile& file, const TensorView& source, Picked picked, bool may_reorder, PackedMatrix& matrix);
+Result<void> pack_matrix(const ModelFile& file, const TensorView& source, Picked picked, bool may_reorder, PackedMatrix& matrix,
+                         WeightQuantisation quantise = WeightQuantisation::none);
 
 }  // namespace quire

@@ -55,6 +55,7 @@ Sha256Digest key_of(const ModelFile& file, const std::vector<PackTask>& tasks) {
     if (task.matrix == nullptr) continue;
     text += fmt::format("{} {} {} {} {} {} {} {} {}\n", task.source.name, task.source.first_row, task.source.rows, task.source.columns,
                         task.picked.first, task.picked.step, task.picked.turned, task.picked.taps, task.may_reorder);
+    if (task.quantise != WeightQuantisation::none) text += fmt::format("quantised {}\n", static_cast<int>(task.quantise));
   }
   return Sha256::of(std::as_bytes(std::span(text)));
 }
@@ -151,7 +152,7 @@ class Packing {
       if (!is_damaged_) note(read.error());
       is_damaged_ = true;
     }
-    if (auto packed = pack_matrix(file_, task.source, task.picked, task.may_reorder, *task.matrix); !packed) return packed;
+    if (auto packed = pack_matrix(file_, task.source, task.picked, task.may_reorder, *task.matrix, task.quantise); !packed) return packed;
     if (writer_ == nullptr || has_stopped_writing_) return {};
     if (Result<void> written = writer_->write(one.number, *task.matrix); !written) give_up_writing(std::move(written.error()));
     if (task.is_streamed) task.matrix->storage = {};
@@ -202,7 +203,7 @@ class Packing {
     const PackTask& task = *one.task;
     const Result<void> taken = take(one);
     if (taken) return;
-    if (auto packed = pack_matrix(file_, task.source, task.picked, task.may_reorder, *task.matrix); !packed)
+    if (auto packed = pack_matrix(file_, task.source, task.picked, task.may_reorder, *task.matrix, task.quantise); !packed)
       fail_with(std::move(packed.error()));
     const std::lock_guard lock(mutex_);
     note(taken.error());
@@ -294,7 +295,7 @@ Result<void> pack_again(const ModelFile& file, const std::vector<PackTask>& task
   if (key_of(file, tasks) != key) return fail(ErrorCode::io, "model", "was changed since it was loaded");
   for (const Numbered& one : in_order(tasks))
     if (one.task->matrix != nullptr && one.number == number)
-      return pack_matrix(file, one.task->source, one.task->picked, one.task->may_reorder, matrix);
+      return pack_matrix(file, one.task->source, one.task->picked, one.task->may_reorder, matrix, one.task->quantise);
   return fail(ErrorCode::io, "model", "has no such matrix");
 }
 

@@ -22,6 +22,7 @@ struct PackTask {
   std::vector<float>* vector = nullptr;
   bool may_reorder = false;  // its product brings inputs in the order of its columns
   Picked picked = {};
+  WeightQuantisation quantise = WeightQuantisation::none;
   bool is_streamed = false;  // a matrix that stays in the file of packed ones: no storage
 };
 

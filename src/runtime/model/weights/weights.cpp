@@ -286,25 +286,43 @@ void mark_streamed(DecoderWeights& weights, std::vector<PackTask>& tasks) {
   for (PackTask& task : tasks) task.is_streamed = task.matrix != nullptr && routed.contains(task.matrix);
 }
 
+// Routers say which experts a row meets, where little decides; the vocabulary's matrices are met by every row, and decide at the end.
+void mark_quantised(DecoderWeights& weights, WeightQuantisation quantise, std::vector<PackTask>& tasks) {
+  if (quantise == WeightQuantisation::none) return;
+  std::unordered_map<const PackedMatrix*, WeightQuantisation> wanted;
+  for (const PackedMatrix* matrix : {&weights.embedding, &weights.output}) wanted.emplace(matrix, WeightQuantisation::q8_0);
+  for (LayerWeights& layer : weights.layers) {
+    for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down, &layer.state_input,
+                                 &layer.state_output, &layer.cross.q, &layer.cross.k, &layer.cross.v, &layer.cross.output})
+      wanted.emplace(&linear->matrix, quantise);
+    for (const PackedMatrix* matrix : {&layer.state_gate, &layer.latent.q_a, &layer.latent.kv_a}) wanted.emplace(matrix, quantise);
+    for (ExpertWeights& expert : layer.experts)
+      for (const PackedMatrix* matrix : matrices_of(expert)) wanted.emplace(matrix, quantise);
+  }
+  for (PackTask& task : tasks)
+    if (const auto found = wanted.find(task.matrix); task.matrix != nullptr && found != wanted.end()) task.quantise = found->second;
+}
+
 // From the model, once more: it is opened again, for that is hardly ever wanted.
-PackAgain packing_again(const std::string& path, const Sha256Digest& key) {
-  return [path, key](std::uint32_t number, PackedMatrix& matrix) -> Result<void> {
+PackAgain packing_again(const std::string& path, const Sha256Digest& key, WeightQuantisation quantise) {
+  return [path, key, quantise](std::uint32_t number, PackedMatrix& matrix) -> Result<void> {
     const auto file = ModelFile::open(path);
     if (!file) return std::unexpected(file.error());
     DecoderWeights unused;
     WhisperTensors none;
-    const auto tasks = collect(*file, none, unused);
+    auto tasks = collect(*file, none, unused);
     if (!tasks) return std::unexpected(tasks.error());
+    mark_quantised(unused, quantise, *tasks);
     return pack_again(*file, *tasks, key, number, matrix);
   };
 }
 
 StreamedExperts streamed_experts(const std::string& path, DecoderWeights& weights, const std::vector<PackTask>& tasks,
-                                 const PackedFile& file, const Sha256Digest& key, std::uint64_t bytes) {
+                                 const PackedFile& file, const Sha256Digest& key, const WeightsOptions& options) {
   std::unordered_map<const PackedMatrix*, std::uint32_t> numbers;
   for (const PackTask& task : tasks)
     if (task.matrix != nullptr) numbers.emplace(task.matrix, static_cast<std::uint32_t>(numbers.size()));
-  StreamedExperts streamed{.file = file, .experts = {}, .bytes = bytes, .pack_again = packing_again(path, key)};
+  StreamedExperts streamed{.file = file, .experts = {}, .bytes = options.expert_bytes, .pack_again = packing_again(path, key, options.quantise)};
   for (LayerWeights& layer : weights.layers) {
     // The shared one stays where it is.
     std::vector<StoredExpert>& stored = streamed.experts.emplace_back(layer.experts.size());
@@ -372,11 +390,12 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, con
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   const bool streams = options.kept != nullptr && !options.kept->cache_folder.empty() && options.kept->expert_bytes > 0;
   if (streams) mark_streamed(weights, *tasks);
+  if (options.kept != nullptr) mark_quantised(weights, options.kept->quantise, *tasks);
   auto packed = pack_weights(file, *tasks, pool, options);
   if (!packed) return std::unexpected(std::move(packed.error()));
   weights.notes = std::move(packed->notes);
   if (const std::optional<PackedFile>& kept = packed->file; streams && kept.has_value())
-    weights.streamed = streamed_experts(file.path(), weights, *tasks, *kept, packed->key, options.kept->expert_bytes);
+    weights.streamed = streamed_experts(file.path(), weights, *tasks, *kept, packed->key, *options.kept);
   if (auto same = file.check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   whisper.finish();
   share_orders(weights);

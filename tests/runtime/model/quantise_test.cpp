@@ -1,0 +1,106 @@
+// A model whose floats become codes while it is loaded (WeightsOptions::quantise).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/random.h"
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_model.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kTokens = 40;
+
+class QuantisedAtLoad : public testing::Test {
+ protected:
+  void write(const ModelConfig& config, std::string_view type) {
+    tiny::write_gguf(path_, config, type);
+    Random random(3);
+    tokens_.resize(kTokens);
+    for (TokenId& token : tokens_) token = static_cast<TokenId>(random.below(300));
+  }
+  std::vector<float> logits(WeightQuantisation quantise, const std::string& cache = {}) {
+    tiny::Rig rig(path_, {.weights = {.quantise = quantise, .cache_folder = cache}});
+    bytes_ = rig.model().info().weight_bytes;
+    rig.give_blocks(Slot{0}, tiny::blocks_for(kTokens, 16, 1));
+    return rig.run(tokens_, {{Slot{0}, 0, kTokens}});
+  }
+  // Of the deviation of the exact logits.
+  static double difference(const std::vector<float>& exact, const std::vector<float>& other) {
+    double square = 0.0, sum = 0.0, most = 0.0;
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      const auto value = static_cast<double>(exact[i]);
+      sum += value;
+      square += value * value;
+      most = std::max(most, std::abs(value - static_cast<double>(other[i])));
+    }
+    const auto count = static_cast<double>(exact.size());
+    return most / std::sqrt(square / count - sum / count * (sum / count));
+  }
+  static bool same(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  }
+
+  tiny::TempFolder folder_;
+  std::string path_ = folder_.file("model.gguf");
+  std::vector<TokenId> tokens_;
+  std::uint64_t bytes_ = 0;  // of the weights of the last one
+};
+
+TEST_F(QuantisedAtLoad, TakesLessMemoryAndStaysClose) {
+  for (const ModelConfig& config :
+       {tiny::small_llama(), tiny::small_mixture("qwen2_moe"), tiny::small_deepseek("deepseek_v2"), tiny::small_lfm2()}) {
+    for (const std::string_view type : {"F32", "BF16"}) {
+      SCOPED_TRACE(config.architecture + " " + std::string(type));
+      write(config, type);
+      const std::vector<float> exact = logits(WeightQuantisation::none);
+      const std::uint64_t before = bytes_;
+      EXPECT_LT(difference(exact, logits(WeightQuantisation::q8_0)), 0.2);
+      EXPECT_LT(bytes_, before);
+      const std::uint64_t eight = bytes_;
+      const double four = difference(exact, logits(WeightQuantisation::q4_k));
+      EXPECT_LT(four, 1.5);
+      EXPECT_GT(four, 0.0);
+      EXPECT_LT(bytes_, eight);
+    }
+  }
+}
+
+TEST_F(QuantisedAtLoad, WhatIsQuantisedAlreadyStaysAsItIs) {
+  write(tiny::small_llama(), "Q4_1");
+  EXPECT_TRUE(same(logits(WeightQuantisation::none), logits(WeightQuantisation::q4_k)));
+}
+
+TEST_F(QuantisedAtLoad, EachHasAFileOfItsOwnWherePackedWeightsAreKept) {
+  write(tiny::small_llama(), "F32");
+  const std::string cache = folder_.file("cache");
+  for (const WeightQuantisation quantise : {WeightQuantisation::none, WeightQuantisation::q8_0, WeightQuantisation::q4_k}) {
+    const std::vector<float> expected = logits(quantise);
+    for (int start = 0; start < 2; ++start) EXPECT_TRUE(same(logits(quantise, cache), expected)) << static_cast<int>(quantise);
+  }
+}
+
+TEST_F(QuantisedAtLoad, AWeightThatIsNoNumberIsNamed) {
+  ModelConfig config = tiny::small_llama();
+  auto tensors = tiny::make_tensors(config, true, "F32");
+  const auto spoilt = std::ranges::find(tensors, std::string("blk.1.ffn_up.weight"), &tiny::Tensor::name);
+  ASSERT_NE(spoilt, tensors.end());
+  const float nan = NAN;
+  std::memcpy(spoilt->bytes.data() + 400, &nan, sizeof nan);
+  tiny::write_file(path_, tiny::gguf_header(config).file(tensors));
+  ThreadPool pool(2);
+  const auto model = load_model(path_, {.max_num_batched_tokens = 8,
+                                        .max_num_seqs = 1,
+                                        .max_model_len = 64,
+                                        .pool = &pool,
+                                        .weights = {.quantise = WeightQuantisation::q8_0}});
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().field, "blk.1.ffn_up.weight");
+  EXPECT_EQ(model.error().code, ErrorCode::corrupt);
+}
+
+}  // namespace
+}  // namespace quire
