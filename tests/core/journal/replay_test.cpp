@@ -173,8 +173,8 @@ std::vector<std::uint32_t> ask_all(const CoreSeams& seams) {
   for (int round = 0; round < 2; ++round) {
     const ExternalMatch match = seams.connector->match(view, 2);
     answers.insert(answers.end(), {match.num_tokens.value_or(99), match.load_async ? 1U : 0U});
-    for (const bool answer : {seams.connector->finished(view, {}), seams.connector->reset(), seams.encoder_connector->has("image"),
-                              seams.grammar->ready(view.id), seams.grammar->failed(view.id), seams.grammar->failed(view.id),
+    for (const bool answer : {seams.connector->finished(view, {}), seams.grammar->failed(view.id), seams.connector->reset(),
+                              seams.encoder_connector->has("image"), seams.grammar->failed(view.id), seams.grammar->ready(view.id),
                               seams.grammar->should_advance(view), seams.grammar->accept(view.id, tokens)})
       answers.push_back(answer ? 1 : 0);
     answers.push_back(seams.grammar->count_valid(view.id, tokens));
