@@ -77,8 +77,8 @@ Result<KvTiers> open_tiers(const ModelFile& file, const ModelInfo& model, const 
   if (has_peer_cache)
     if (Result<void> checked = check_peer_cache(seams.kv_peer_cache, dram != nullptr); !checked)
       return std::unexpected(std::move(checked.error()));
-  const Result<Sha256Digest> fingerprint = kv_fingerprint(
-      file, layout, {options.activations, options.weights.quantise}, describe_naming(config.prefix_cache));
+  const Result<Sha256Digest> fingerprint =
+      kv_fingerprint(file, layout, {options.activations, options.weights.quantise}, describe_naming(config.prefix_cache));
   if (!fingerprint) return std::unexpected(fingerprint.error());
   if (has_disk) {
     auto tier = DiskTier::open(seams.kv_disk, config, layout, *fingerprint);

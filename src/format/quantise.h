@@ -1,6 +1,6 @@
 #pragma once
-// Rows of floats to codes in the layout of the types that dequant.h unpacks: what `--quantize` makes of matrices that a model has as floats.
-// Called while weights are loaded, one matrix to a thread.
+// Rows of floats to codes in the layout of the types that dequant.h unpacks: what `--quantize` makes of matrices that a model has as
+// floats. Called while weights are loaded, one matrix to a thread.
 #include <span>
 
 #include "format/dequant.h"

@@ -93,7 +93,8 @@ TEST(TierFlags, PressureAndSwap) {
 }
 
 TEST(TierFlags, WeightsThatAreKept) {
-  const auto [options, tiers] = parsed_tiers("--weights-cache /tmp/weights --weights-cache-budget 3GiB --expert-memory 2MiB --quantize q4_k");
+  const auto [options, tiers] =
+      parsed_tiers("--weights-cache /tmp/weights --weights-cache-budget 3GiB --expert-memory 2MiB --quantize q4_k");
   EXPECT_EQ(options.weights.quantise, WeightQuantisation::q4_k);
   EXPECT_EQ(options.weights.cache_folder, "/tmp/weights");
   EXPECT_EQ(options.weights.cache_bytes, 3ULL << 30);

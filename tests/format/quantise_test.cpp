@@ -37,7 +37,8 @@ std::vector<float> draw(Random& random, std::size_t count) {
 double error_of(std::span<const float> values, const Buffers& made, std::size_t per_scale, int zero) {
   double sum = 0.0;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const double held = static_cast<double>(made.scales[i / per_scale]) * (made.codes[i] - zero) + static_cast<double>(made.minimums[i / per_scale]);
+    const double held =
+        static_cast<double>(made.scales[i / per_scale]) * (made.codes[i] - zero) + static_cast<double>(made.minimums[i / per_scale]);
     sum += (static_cast<double>(values[i]) - held) * (static_cast<double>(values[i]) - held);
   }
   return sum;

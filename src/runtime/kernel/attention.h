@@ -70,8 +70,8 @@ struct AttentionItem {
   std::uint32_t first_segment = 0;
   std::uint32_t end_segment = 0;
 
-  // Rows of several requests that begin with the same blocks (cascade attention): row r is sharing[r], in place of q, out, their strides and
-  // first_position. The first shared_tokens lie where `blocks` says, and are read and widened once for all of them; a multiple of
+  // Rows of several requests that begin with the same blocks (cascade attention): row r is sharing[r], in place of q, out, their strides
+  // and first_position. The first shared_tokens lie where `blocks` says, and are read and widened once for all of them; a multiple of
   // kTileTokens, and at most the position of each row. No window, no partials.
   const SharingRow* sharing = nullptr;
   std::uint32_t shared_tokens = 0;

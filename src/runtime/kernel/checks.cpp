@@ -23,8 +23,8 @@ void check_attention(const PagedKvLayer& layer, const AttentionItem& item, std::
               "segments of one row");
   for (std::uint32_t row = 0; item.sharing != nullptr && row < item.rows; ++row)
     QUIRE_CHECK(item.sharing[row].position >= item.shared_tokens, "each row sees all that is shared, and itself");
-  QUIRE_CHECK(item.sharing == nullptr || (item.window == 0 && item.partials == nullptr && item.shared_tokens % kTileTokens == 0 &&
-                                          item.shared_tokens > 0),
+  QUIRE_CHECK(item.sharing == nullptr ||
+                  (item.window == 0 && item.partials == nullptr && item.shared_tokens % kTileTokens == 0 && item.shared_tokens > 0),
               "whole tiles are shared");
   QUIRE_CHECK(scratch_bytes >= attention_scratch_bytes(layer.head_dim, item.group), "scratch too small");
 }

@@ -45,7 +45,7 @@ std::uint32_t naive_common(const Row& a, const Row& b, std::uint32_t block_size)
 }
 
 struct Found {
-  std::set<std::uint32_t> once;               // rows, of all items of one head
+  std::set<std::uint32_t> once;                   // rows, of all items of one head
   std::map<std::uint32_t, std::uint32_t> shared;  // by row: tokens
 };
 

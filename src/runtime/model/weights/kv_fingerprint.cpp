@@ -31,7 +31,7 @@ Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layo
   const Result<Sha256Digest> of_files = model.digest();
   if (!of_files) return std::unexpected(of_files.error());
   std::string text = fmt::format("files {}\nkv {}\nactivations {}\nkernels {}\ndecoder {}\nnames {}\n", to_hex(*of_files),
-                                       describe_layout(layout), name_of(arithmetic.activations), kNumericFamily, kDecoderRevision, naming);
+                                 describe_layout(layout), name_of(arithmetic.activations), kNumericFamily, kDecoderRevision, naming);
   // What is served as it is has the fingerprint that it had before there was another way.
   if (arithmetic.quantise != WeightQuantisation::none) text += fmt::format("quantised {}\n", static_cast<int>(arithmetic.quantise));
   return Sha256::of(std::as_bytes(std::span(text)));

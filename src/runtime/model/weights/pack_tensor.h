@@ -24,8 +24,8 @@ bool can_be_quantised(const TensorView& source);
 // Errors: `io` where the file has changed; `corrupt` where what is quantised holds scales or columns that are none.
 Result<void> pack_vector(const ModelFile& file, const TensorView& source, Picked picked, std::vector<float>& vector);
 // `quantise`: of a source that has floats, neither turned nor a convolution's, with columns that groups of 32 fill; `corrupt` where one is
-// NaN or infinite. Columns that are ordered by their groups keep that order (PackedMatrix::input_order) if `may_reorder`; else the matrix becomes f32, as
-// does one that is turned and quantised along its rows.
+// NaN or infinite. Columns that are ordered by their groups keep that order (PackedMatrix::input_order) if `may_reorder`; else the matrix
+// becomes f32, as does one that is turned and quantised along its rows.
 Result<void> pack_matrix(const ModelFile& file, const TensorView& source, Picked picked, bool may_reorder, PackedMatrix& matrix,
                          WeightQuantisation quantise = WeightQuantisation::none);
 

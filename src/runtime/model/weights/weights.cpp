@@ -322,7 +322,8 @@ StreamedExperts streamed_experts(const std::string& path, DecoderWeights& weight
   std::unordered_map<const PackedMatrix*, std::uint32_t> numbers;
   for (const PackTask& task : tasks)
     if (task.matrix != nullptr) numbers.emplace(task.matrix, static_cast<std::uint32_t>(numbers.size()));
-  StreamedExperts streamed{.file = file, .experts = {}, .bytes = options.expert_bytes, .pack_again = packing_again(path, key, options.quantise)};
+  StreamedExperts streamed{
+      .file = file, .experts = {}, .bytes = options.expert_bytes, .pack_again = packing_again(path, key, options.quantise)};
   for (LayerWeights& layer : weights.layers) {
     // The shared one stays where it is.
     std::vector<StoredExpert>& stored = streamed.experts.emplace_back(layer.experts.size());
