@@ -1,6 +1,7 @@
 // A model whose floats become codes while it is loaded (WeightsOptions::quantise).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -96,7 +97,7 @@ TEST_F(QuantisedAtLoad, AWeightThatIsNoNumberIsNamed) {
                                         .max_num_seqs = 1,
                                         .max_model_len = 64,
                                         .pool = &pool,
-                                        .weights = {.quantise = WeightQuantisation::q8_0}});
+                                        .weights = {.quantise = WeightQuantisation::q8_0, .cache_folder = {}}});
   ASSERT_FALSE(model);
   EXPECT_EQ(model.error().field, "blk.1.ffn_up.weight");
   EXPECT_EQ(model.error().code, ErrorCode::corrupt);
