@@ -290,6 +290,13 @@ class EngineConfig:
     def mmproj(self, arg: str, /) -> None: ...
 
     @property
+    def quantize(self) -> str:
+        """What becomes of the matrices that the model has as floats."""
+
+    @quantize.setter
+    def quantize(self, arg: str, /) -> None: ...
+
+    @property
     def weights_cache(self) -> str:
         """A folder that keeps packed weights between starts."""
 
