@@ -70,17 +70,16 @@ def logged(base, log: list):
 
 def planted_shadow():
     """quire's half has one place less in the batch."""
-    import quire.vllm.v0_19 as adapter
-    from quire.vllm import ShadowScheduler
+    from quire.vllm import ShadowScheduler, _adapter
 
-    whole = adapter.core_config
+    whole = _adapter.core_config
 
     def smaller(scheduler):
         config = whole(scheduler)
         config.max_num_seqs -= 1
         return config
 
-    adapter.core_config = smaller
+    _adapter.core_config = smaller
     return ShadowScheduler
 
 

@@ -16,8 +16,7 @@ from vllm.utils.hashing import get_hash_fn_by_name  # noqa: E402
 from vllm.v1.core.kv_cache_utils import init_none_hash  # noqa: E402
 from vllm.v1.outputs import ModelRunnerOutput  # noqa: E402
 
-import quire.vllm.v0_19 as adapter  # noqa: E402
-from quire.vllm import ShadowScheduler  # noqa: E402
+from quire.vllm import ShadowScheduler, _adapter  # noqa: E402
 
 
 def drive(shadow, is_async, num_requests):
@@ -58,7 +57,7 @@ def replayed(path):
 
 def planted(model):
     """quire's half with one place less in the batch: found, written down, and vLLM goes on."""
-    whole = adapter.core_config
+    whole = _adapter.core_config
 
     def smaller(scheduler):
         config = whole(scheduler)
@@ -66,7 +65,7 @@ def planted(model):
         return config
 
     os.environ["QUIRE_SHADOW_DIR"] = model
-    adapter.core_config = smaller
+    _adapter.core_config = smaller
     shadow = make(model, False)
     drive(shadow, False, 40)
     assert "differs" in shadow.difference, shadow.difference
@@ -74,7 +73,7 @@ def planted(model):
     found = replayed(shadow.script)
     call = found.part.partition(":")[0] if found is not None else "nothing"  # of which the player looks at other parts, in another order
     assert f": {call}." in shadow.difference, (found, shadow.difference)
-    adapter.core_config = whole
+    _adapter.core_config = whole
     assert replayed(shadow.script) is None
     print("planted:", shadow.difference)
 
