@@ -41,12 +41,10 @@ struct Vnni {
   static void dots(const __m512i* codes, const std::int8_t* x, __m512i* acc) {
     if constexpr (R >= 4) {
       for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_si512();
-#pragma GCC unroll 8
       for (int s = 0; s < kSteps; ++s)
         for (int r = 0; r < R; ++r) acc[r] = dot(acc[r], codes[s], x + r * kBytes + 4 * s);
       if constexpr (!kHalves) return;
       for (int r = 0; r < R; ++r) acc[r] = _mm512_slli_epi32(acc[r], 8);
-#pragma GCC unroll 8
       for (int s = 0; s < kSteps; ++s)
         for (int r = 0; r < R; ++r) acc[r] = dot(acc[r], codes[s], x + r * kBytes + 32 + 4 * s);
     } else {
@@ -69,12 +67,11 @@ struct Vnni {
   template <int R>
   static void run(const PanelTask& task) {
     const PackedMatrix& w = *task.w;
-    const Activations rows = *task.x;
     const std::uint32_t groups = w.columns / kGroupColumns;
     const std::size_t scale_bytes = std::size_t{16} * w.scale_bytes;
     const std::size_t block_bytes = kCodeBytes + kScales * scale_bytes * (w.has_minimums ? 2 : 1);
-    const std::int8_t* x = rows.codes_at(task.first_row, 0, kBytes);
-    std::size_t of_row = rows.group_at(task.first_row, 0);
+    const std::int8_t* x = task.x->codes_at(task.first_row, 0, kBytes);
+    std::size_t of_row = task.x->group_at(task.first_row, 0);
     const std::uint8_t* block = task.panel + all_unit_bytes(w);
     PanelScales scales(w, task.panel);
     const __m512i table = table_of(w);
@@ -96,19 +93,15 @@ struct Vnni {
         for (int r = 0; r < R; ++r) {
           const std::size_t here = of_row + static_cast<std::size_t>(r);
           if constexpr (zero_code(kFormat) != 0)
-            sums[r] = _mm512_sub_epi32(sums[r], _mm512_set1_epi32(offset_of<kFormat, kScales>(rows, here, i)));
-          acc[r] = Vec::fma(Vec{_mm512_cvtepi32_ps(sums[r])} * Vec::set(rows.scales[here]), scale, acc[r]);
-          if (w.has_minimums) acc[r] = Vec::fma(Vec::set(float_sum<kScales>(rows, here, i)), minimum, acc[r]);
+            sums[r] = _mm512_sub_epi32(sums[r], _mm512_set1_epi32(offset_of<kFormat, kScales>(*task.x, here, i)));
+          acc[r] = Vec::fma(Vec{_mm512_cvtepi32_ps(sums[r])} * Vec::set(task.x->scales[here]), scale, acc[r]);
+          if (w.has_minimums) acc[r] = Vec::fma(Vec::set(float_sum<kScales>(*task.x, here, i)), minimum, acc[r]);
         }
       }
       block += kScales * scale_bytes * (w.has_minimums ? 2 : 1);
     }
     for (int r = 0; r < R; ++r) task.put(r, acc[r]);
   }
-
-  // So that more sums are under way than one takes cycles (five, of which two begin in each); what registers do not hold, outputs, is met
-  // once per group. A function of its own, or the compiler keeps others there.
-  [[gnu::noinline]] static void run_tile(const PanelTask& task) { run<static_cast<int>(kRowTile)>(task); }
 };
 
 template <WeightFormat kFormat, int kScales>

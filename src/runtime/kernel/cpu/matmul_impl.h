@@ -28,7 +28,7 @@ struct PanelTask {
   }
 };
 
-// Walks row tiles, panels, and blocks of R rows; Kernel::run<R>(task) takes R rows, run_tile(task), where there is one, kRowTile.
+// Walks row tiles, panels, and blocks of R rows; Kernel::run<R>(task) takes R rows.
 template <class Kernel, int R>
 void for_row_blocks(PanelTask& task, std::uint32_t row_end) {
   for (; task.first_row + R <= row_end; task.first_row += R) Kernel::template run<R>(task);
@@ -44,8 +44,6 @@ void for_panels(const PackedMatrix& w, const Activations& x, float* y, std::size
       PanelTask task{
           &w,  &x, w.storage.data() + p * w.panel_bytes, y + std::size_t{p} * kPanelRows, y_stride, left < kPanelRows ? left : kPanelRows,
           tile};
-      if constexpr (requires { Kernel::run_tile(task); })
-        for (; task.first_row + kRowTile <= row_end; task.first_row += kRowTile) Kernel::run_tile(task);
       for_row_blocks<Kernel, Kernel::kRows>(task, row_end);
     }
   }
