@@ -37,6 +37,7 @@ std::vector<float> attend_all(const Kernels& kernels, const Sharers& sharers, co
   std::vector<float> out(q.size(), 777.0F);
   AlignedVector<std::byte> scratch(attention_scratch_bytes(dim, item.group), std::byte{0xFF});
   std::vector<SharingRow> rows;
+  rows.reserve(sharers.tables.size());
   for (std::size_t row = 0; row < sharers.tables.size(); ++row)
     rows.push_back({q.data() + row * stride, out.data() + row * stride, sharers.positions[row], sharers.tables[row].data()});
   for (item.kv_head = 0; item.kv_head < sharers.cache.layer.num_kv_heads; ++item.kv_head) {
