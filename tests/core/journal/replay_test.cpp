@@ -76,7 +76,7 @@ TEST(Replay, ForgetsTheSameBlocks) {
   const auto core = Core::create(config).value();
   CoreCallReader reader(bytes);
   while (reader.next().value()) reader.play(*core);
-  EXPECT_EQ(core->view(RequestId{2})->num_cached_tokens, 0) << "8 without it";
+  EXPECT_EQ(core->view(RequestId{2}).value().num_cached_tokens, 0) << "8 without it";
 }
 
 // The option that no recorded decision has, since it came later: CureOptions::early_loads.
