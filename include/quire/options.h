@@ -179,7 +179,6 @@ enum class KvLoadFailurePolicy : std::uint8_t {
   recompute  // their tokens are computed here
 };
 
-// Weights as the kernels read them, and where they are.
 // What becomes of a decoder's matrices that the model has as floats, where their columns are a multiple of 32; routers, convolutions and
 // what is quantised stay as they are.
 enum class WeightQuantisation : std::uint8_t {
@@ -188,6 +187,7 @@ enum class WeightQuantisation : std::uint8_t {
   q4_k,  // 4 bits, a scale and a minimum per 32 columns; those of the vocabulary 8 bits
 };
 
+// Weights as the kernels read them, and where they are.
 struct WeightsOptions {
   WeightQuantisation quantise = WeightQuantisation::none;
   // Of packed weights, a file for each model: read at the next start in place of packing the model again. Empty: nothing is kept. Whoever

@@ -61,7 +61,7 @@ std::vector<float> attend_all(const Kernels& kernels, const Sharers& sharers, co
   return out;
 }
 
-TEST(SharedContext, EachRowHasTheBitsThatItHasAlone) {
+TEST(SharedRows, EachRowHasTheBitsThatItHasAlone) {
   Rng rng(71);
   for (int round = 0; round < 30; ++round) {
     const std::uint32_t head_dim = 16 * (1 + random_below(rng, 9)), group = 1 + random_below(rng, 7);
@@ -81,7 +81,7 @@ TEST(SharedContext, EachRowHasTheBitsThatItHasAlone) {
 }
 
 // A segment's end lies within what is shared, at its end, or behind it.
-TEST(SharedContext, SegmentsJoinWhereverTheyEnd) {
+TEST(SharedRows, SegmentsJoinWhereverTheyEnd) {
   Rng rng(72);
   for (const std::uint32_t shared : {64U, 448U, 512U, 576U, 1024U, 1472U}) {
     const Sharers sharers(rng, KvDtype::bf16, 16, 64, shared, 9);
@@ -94,8 +94,7 @@ TEST(SharedContext, SegmentsJoinWhereverTheyEnd) {
   }
 }
 
-using SharedContextDeathTest = testing::Test;
-TEST(SharedContextDeathTest, WholeTilesAreSharedAndEachRowLiesBehindThem) {
+TEST(SharedRowsDeath, WholeTilesAreSharedAndEachRowLiesBehindThem) {
   Rng rng(73);
   Sharers sharers(rng, KvDtype::bf16, 16, 16, 128, 2);
   const std::vector<float> q = random_floats(rng, std::size_t{2} * 2 * 16);
