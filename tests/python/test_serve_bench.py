@@ -43,18 +43,22 @@ def test_ticks_of_the_machine_and_of_processes():
     assert foreign.tree(9, processes) == []
 
 
-def busy():
-    return subprocess.Popen([sys.executable, "-c", "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass"])
+# Uses half a second of a core, says so, and waits.
+BUSY = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ntime.sleep(60)"
 
 
 def test_only_others_count_as_foreign():
-    # Other tests may run beside this one, so the same work is looked at both ways at once.
-    worker = busy()
-    with_it, without_it = foreign.Watch(worker.pid), foreign.Watch(None)
-    time.sleep(0.7)
-    known, unknown = with_it.share(), without_it.share()
-    worker.wait()
-    assert unknown - known > 0.3 / os.cpu_count()
+    # Other tests may run beside this one, so the same work is looked at both ways at once, and as long as it takes.
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE) as worker:
+        try:
+            begin = time.monotonic()
+            with_it, without_it = foreign.Watch(worker.pid), foreign.Watch(None)
+            worker.stdout.readline()
+            known, unknown = with_it.share(), without_it.share()
+            core_seconds = (unknown - known) * (time.monotonic() - begin) * os.cpu_count()
+        finally:
+            worker.kill()
+    assert 0.3 < core_seconds < 0.8
     assert foreign.tree_peak_mib(os.getpid()) > 5
 
 
