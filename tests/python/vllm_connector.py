@@ -1,6 +1,6 @@
-"""Run by vLLM's Python: quire.vllm.Connector in vLLM whole, on CPU.
+"""Run by vLLM's Python: quire.vllm.Connector in vLLM whole, on CPU or a GPU.
 
-    python vllm_connector.py FOLDER [CASE...] [--own-scheduler] [--rounds 2] [--options JSON]
+    python vllm_connector.py FOLDER [CASE...] [--own-scheduler] [--rounds 2] [--options JSON] [--device cuda]
 
 plain; layers (layer by layer); windows (every other layer has one), window (all have); disk (two engines over a folder); errors (every third load
 fails); lost (the same with windows; not under vLLM 0.19.0); slow (copies that take a second each, as the policy is told); sizes (blocks of two);
@@ -19,7 +19,7 @@ import signal
 from pathlib import Path
 
 import vllm_disk
-from vllm_disk import BLOCK, BLOCK_BYTES, LAYERS, answers_of, make_model, make_prompts
+from vllm_disk import BLOCK, BLOCK_BYTES, DEVICE, DTYPE, LAYERS, answers_of, make_model, make_prompts
 
 WINDOW = 80
 SOME_WINDOWS, ALL_WINDOWS = ["full_attention", "sliding_attention"] * (LAYERS // 2), ["sliding_attention"] * LAYERS
@@ -75,9 +75,9 @@ def engine(model, options, with_connector):
         own["async_scheduling"] = False
     if options.case in KINDS:
         own["disable_hybrid_kv_cache_manager"] = False
-    return LLM(model=str(model), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, max_model_len=1024, max_num_seqs=4,
+    return LLM(model=str(model), skip_tokenizer_init=True, dtype=DTYPE, enforce_eager=True, max_model_len=1024, max_num_seqs=4,
                block_size=BLOCK, num_gpu_blocks_override=options.kv_blocks, tensor_parallel_size=options.ranks, kv_transfer_config=config, disable_log_stats=False, seed=0,
-               enable_prefix_caching=with_connector, **own)  # fmt: skip
+               enable_prefix_caching=with_connector, **own, **DEVICE)  # fmt: skip
 
 
 def count_loads(manager, seen: dict):
@@ -162,6 +162,7 @@ def main():
     parser.add_argument("--host-blocks", type=int, default=400)
     parser.add_argument("--kv-blocks", type=int, default=75)
     parser.add_argument("--options", default="{}")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     given = parser.parse_args()
     import vllm.entrypoints.llm  # noqa: F401, once for all that are forked
 

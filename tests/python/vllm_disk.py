@@ -1,6 +1,6 @@
 """Run by vLLM's Python: vLLM whole, on CPU or a GPU, with blocks on disk: engines that are killed, files that are damaged, a budget that is too small.
 
-    python vllm_disk.py FOLDER --rounds 20 --seed 1 --flips 20 --budget-blocks 400 [--ranks 2] [--device cuda]
+    python vllm_disk.py FOLDER --rounds 20 --seed 1 --flips 20 --budget-blocks 400 [--ranks 2] [--device cuda] [--files]
 
 The parent imports vLLM once and forks an engine for each round. Each answers random prompts that share beginnings, four at a time; most of
 them are killed at a random moment. Every answer must be the one that an engine without the disk has given, token by token; the folder must
@@ -27,6 +27,10 @@ BLOCK, LAYERS, HEADS, HEAD_DIM = 32, 2, 2, 32  # vLLM's CPU backend wants blocks
 DTYPE, ITEM_BYTES = ("float32", 4) if ON_GPU else ("bfloat16", 2)
 BLOCK_BYTES = BLOCK * LAYERS * 2 * HEADS * HEAD_DIM * ITEM_BYTES
 PLACE_BYTES = (BLOCK_BYTES + 4095) // 4096 * 4096
+# The back end that takes blocks of 32 and 32 bits, layers as PyTorch computes them, and no look at memory that other engines take, too.
+_GPU = {"attention_backend": "TRITON_ATTN", "compilation_config": {"custom_ops": ["none"]}, "gpu_memory_utilization": 0.2,
+        "kv_cache_memory_bytes": 64 << 20}  # fmt: skip
+DEVICE = _GPU if ON_GPU else {}
 ANSWER = 8
 GROUPS, PER_GROUP = 8, 4
 
@@ -70,16 +74,18 @@ def engine(model, disk, options):
 
     config = None
     if disk is not None:
-        extra = {"spec_name": "QuireOffloadingSpec", "spec_module_path": "quire.vllm.offload", "cpu_bytes_to_use": 50 * BLOCK_BYTES,
-                 "disk_path": str(disk), "disk_bytes_to_use": options.budget}  # fmt: skip
+        extra = {"cpu_bytes_to_use": 50 * BLOCK_BYTES}
+        if options.files:
+            extra |= {"spec_name": "TieringOffloadingSpec", "secondary_tiers": [{"type": "fs", "root_dir": str(disk)}]}
+        else:
+            extra |= {"spec_name": "QuireOffloadingSpec", "spec_module_path": "quire.vllm.offload", "disk_path": str(disk),
+                      "disk_bytes_to_use": options.budget}  # fmt: skip
         config = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
-    # The back end that takes blocks of 32 and 32 bits, and layers as PyTorch computes them.
-    gpu = {"attention_backend": "TRITON_ATTN", "compilation_config": {"custom_ops": ["none"]}, "gpu_memory_utilization": 0.2}
     # Of the KV cache a quarter of the prompts' blocks: most of what is asked again has left it.
     return LLM(model=str(model), skip_tokenizer_init=True, dtype=DTYPE, enforce_eager=True, max_model_len=1024, max_num_seqs=4,
                block_size=BLOCK, num_gpu_blocks_override=75, kv_transfer_config=config, disable_log_stats=True, seed=0,
                enable_prefix_caching=disk is not None, tensor_parallel_size=options.ranks,
-               **(gpu if ON_GPU else {}))  # fmt: skip
+               **DEVICE)  # fmt: skip
 
 
 def answers_of(llm, prompts):
@@ -136,6 +142,21 @@ def folder_bytes(folder):
     return sum(os.lstat(path).st_blocks * 512 for path in [folder, *folder.rglob("*")])
 
 
+def flip_files(disk, count, rng):
+    blocks = [path for path in disk.rglob("*") if path.is_file() and path.stat().st_size >= BLOCK_BYTES]
+    for _ in range(count if blocks else 0):
+        flip_bit(rng.choice(blocks), rng.randrange(BLOCK_BYTES), rng)
+    return count if blocks else 0
+
+
+def flip_bit(path, at, rng):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        old = file.read(1)
+        file.seek(at)
+        file.write(bytes([old[0] ^ 1 << rng.randrange(8)]))
+
+
 def flip(disk, count, rng):
     """Bits of blocks that are held and of their entries; the headers, which say whose folder it is, stay."""
     table = (disk / "quire-table").read_bytes()
@@ -145,11 +166,7 @@ def flip(disk, count, rng):
         name, at = rng.choice(
             [("quire-table", 8192 + place * 128 + rng.randrange(128))] + 4 * [("quire-blocks", place * PLACE_BYTES + rng.randrange(BLOCK_BYTES))]
         )
-        with open(disk / name, "r+b") as file:
-            file.seek(at)
-            old = file.read(1)
-            file.seek(at)
-            file.write(bytes([old[0] ^ 1 << rng.randrange(8)]))
+        flip_bit(disk / name, at, rng)
     return count if held else 0
 
 
@@ -162,6 +179,7 @@ def main():
     parser.add_argument("--flips", type=int, default=0)
     parser.add_argument("--kill-within", type=float, default=0.0, help="seconds; 0: engines come to their end, and are killed there")
     parser.add_argument("--budget-blocks", type=int, default=600)
+    parser.add_argument("--files", action="store_true", help="vLLM 0.32.0's own tier in files instead, on a GPU: to see what that does")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
@@ -180,7 +198,7 @@ def main():
             "failed": 0, "dropped": 0, "most_bytes": 0, "budget": options.budget}  # fmt: skip
     for i in range(options.rounds):
         if i > 0 and options.flips:
-            seen["flips"] += flip(disk, options.flips, rng)
+            seen["flips"] += (flip_files if options.files else flip)(disk, options.flips, rng)
         kill_after = rng.random() * options.kill_within if options.kill_within else None
         told = play(model, disk, options, prompts, rng.random(), options.batches, kill_after)
         seen["rounds"] += 1

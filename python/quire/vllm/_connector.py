@@ -29,7 +29,6 @@ class Connector(Basis):
             self._disk = {}  # what the metrics were told of it
         else:
             self.worker_half = WorkerHalf(spec, kv_cache_config)
-            self._has_computed = False
 
     # Workers.
 
@@ -41,7 +40,6 @@ class Connector(Basis):
 
     def start_load_kv(self, forward_context, **kwargs) -> None:
         self.worker_half.begin_loads(self._connector_metadata)
-        self._has_computed = forward_context.attn_metadata is not None
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         self.worker_half.wait_for_layer(layer_name)
@@ -56,7 +54,7 @@ class Connector(Basis):
         return self.worker_half.take_bad()
 
     def build_connector_worker_meta(self):
-        return self.worker_half.take_meta(self._has_computed)
+        return self.worker_half.take_meta()
 
     # The scheduler.
 

@@ -31,6 +31,7 @@ class Job:
 @dataclass
 class ConnectorMetadata(KVConnectorMetadata):
     step: int
+    computes: bool  # tokens; a worker cannot tell by its forward pass, which with vLLM 0.32.0's newer runner is over when it is asked
     loads: list[Job] = field(default_factory=list)
     stores: list[Job] = field(default_factory=list)  # of what this step computes
     fences: list[int] = field(default_factory=list)  # stores whose blocks this step writes to

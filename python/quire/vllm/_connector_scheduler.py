@@ -128,7 +128,7 @@ class SchedulerHalf:
     def build_meta(self, output):
         """build_connector_meta"""
         self._step += 1
-        meta = ConnectorMetadata(self._step, loads=self._loads, held=self._held)
+        meta = ConnectorMetadata(self._step, output.total_num_scheduled_tokens > 0, loads=self._loads, held=self._held)
         self._loads, self._held = [], []
         meta.fences = self._fences(self._take_blocks(output), meta.loads)
         meta.stores = self._decide_stores(output)

@@ -9,7 +9,7 @@ from vllm.v1.kv_offload.mediums import CPULoadStoreSpec, GPULoadStoreSpec
 from quire.vllm._connector_copies import HostCopies, Over
 from quire.vllm._connector_meta import COUNTERS, Job
 from quire.vllm._offload_copies import NumberedSpec
-from quire.vllm._offload_pages import copier_of
+from quire.vllm._offload_pages import as_one_group, copier_of
 from quire.vllm._offload_v0_19 import QuireOffloadingSpec
 
 FAILS_BY_REQUEST = False
@@ -33,9 +33,8 @@ class Basis(KVConnectorBase_V1, SupportsHMA):
 
 
 def check_served(vllm_config, kv_cache_config, options) -> None:
-    if current_platform.is_cuda_alike() and (len(kv_cache_config.kv_cache_groups) > 1 or options.layer_by_layer):
-        what = "layer_by_layer" if options.layer_by_layer else "several cache groups"
-        raise ValueError(f"quire.vllm.Connector does not serve {what} on a GPU: vLLM 0.19.0's copies know one group, and all layers at once")
+    if current_platform.is_cuda_alike() and options.layer_by_layer:
+        raise ValueError("quire.vllm.Connector does not serve layer_by_layer on a GPU: vLLM's copies know all layers at once only")
 
 
 class _Catcher(OffloadingConnectorWorker):
@@ -59,14 +58,14 @@ class ConnectorSpec(QuireOffloadingSpec):
 
     def copies(self, kv_caches):
         if current_platform.is_cuda_alike():
-            (_, _, to_host), (_, _, to_device) = self.get_handlers(kv_caches)
+            (_, _, to_host), (_, _, to_device) = self.get_handlers(as_one_group(kv_caches))
             return DeviceCopies(to_host, to_device)
         region = self.region(kv_caches)
         return HostCopies(copier_of(kv_caches, region), copier_of(kv_caches, region), self.block_size_factor)
 
 
 class DeviceCopies:
-    """Where vLLM's handlers copy; of one cache group, all layers at once."""
+    """Where vLLM's handlers copy, all layers at once."""
 
     def __init__(self, to_host, to_device):
         self._to_host, self._to_device = to_host, to_device

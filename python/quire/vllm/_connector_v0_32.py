@@ -1,4 +1,4 @@
-"""quire.vllm.Connector's side towards vLLM 0.32.0, on CPU."""
+"""quire.vllm.Connector's side towards vLLM 0.32.0."""
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorTransferResults, SupportsHMA
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
@@ -6,15 +6,16 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import Offl
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
 from vllm.platforms import current_platform
 from vllm.v1.kv_cache_interface import HiddenStateCacheSpec, RSWASpec, iter_layer_specs
-from vllm.v1.kv_offload.base import OffloadingCounterMetadata
+from vllm.v1.kv_offload.base import GPULoadStoreSpec, OffloadingCounterMetadata
+from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from quire.vllm._connector_copies import HostCopies
-from quire.vllm._connector_meta import COUNTERS
-from quire.vllm._offload_pages import copier_of
+from quire.vllm._connector_copies import HostCopies, Over
+from quire.vllm._connector_meta import COUNTERS, Job
+from quire.vllm._offload_pages import as_one_group, copier_of
 from quire.vllm._offload_trouble import check_names
 from quire.vllm._offload_v0_32 import COUNTERS as DISK_COUNTERS
-from quire.vllm._offload_v0_32 import QuireOffloadingSpec
+from quire.vllm._offload_v0_32 import DeviceCopyWorker, NumberedSpec, QuireOffloadingSpec
 
 FAILS_BY_REQUEST = True
 _PREFIX = "vllm:kv_offload_quire_"
@@ -41,8 +42,10 @@ class Basis(KVConnectorBase_V1, SupportsHMA):
 
 
 def check_served(vllm_config, kv_cache_config, options) -> None:
-    if current_platform.is_cuda_alike() or current_platform.is_xpu():
-        _refuse("a GPU", "take vLLM 0.19.0")
+    if current_platform.is_xpu():
+        _refuse("Intel's GPUs", "use vLLM's OffloadingConnector")
+    if current_platform.is_cuda_alike() and options.layer_by_layer:
+        _refuse("layer_by_layer on a GPU", "leave it out: vLLM's copies know all layers at once only")
     if kv_cache_config.hisparse_host_num_blocks is not None:
         _refuse("HiSparse", "leave it out")
     groups = kv_cache_config.kv_cache_groups
@@ -93,9 +96,45 @@ class ConnectorSpec(QuireOffloadingSpec):
     def whole_config(self):
         return self.vllm_config
 
-    def copies(self, kv_caches) -> HostCopies:
+    def copies(self, kv_caches):
         region = self.region(kv_caches)
+        if current_platform.is_cuda_alike():
+            return DeviceCopies(DeviceCopyWorker(as_one_group(kv_caches), region, self.block_size_factor))
         return HostCopies(copier_of(kv_caches, region), copier_of(kv_caches, region), self.block_size_factor)
+
+
+class DeviceCopies:
+    """Where vLLM's handlers copy, all layers at once."""
+
+    def __init__(self, worker: DeviceCopyWorker):
+        self._worker = worker
+
+    def store(self, job: Job) -> bool:
+        target = NumberedSpec(job.slots, job.numbers) if job.numbers else CPULoadStoreSpec(job.slots)
+        return self._worker.submit_store(job.id, _blocks(job), target)
+
+    def load(self, job: Job) -> bool:
+        return self._worker.submit_load(job.id, CPULoadStoreSpec(job.slots), _blocks(job))
+
+    def wait_stores(self, jobs) -> None:
+        self._worker.stores.wait(jobs)
+
+    def wait_loads(self, jobs) -> None:
+        self._worker.loads.wait(jobs)
+
+    def take_stores(self) -> list[Over]:
+        return _over(self._worker.take_stores())
+
+    def take_loads(self) -> list[Over]:
+        return _over(self._worker.loads.get_finished())
+
+
+def _blocks(job: Job) -> GPULoadStoreSpec:
+    return GPULoadStoreSpec(job.blocks, (len(job.blocks),), (job.first,))
+
+
+def _over(results) -> list[Over]:
+    return [Over(one.job_id, one.success, one.transfer_size, one.transfer_time) for one in results]
 
 
 class ConnectorStats(OffloadingConnectorStats):

@@ -12,7 +12,7 @@ class WorkerHalf:
     def __init__(self, spec, kv_cache_config):
         self.spec, self._groups = spec, kv_cache_config.kv_cache_groups
         self._is_plain = len(self._groups) == 1
-        self._step = 0
+        self._step, self._computes = 0, False
         self._due = []  # stores of the last step
         self._loads_due = []
         self._loads: dict[int, Job] = {}  # under way
@@ -40,7 +40,7 @@ class WorkerHalf:
         """Before the step writes to anything; once."""
         if meta.step == self._step:
             return
-        self._step = meta.step
+        self._step, self._computes = meta.step, meta.computes
         for job in self._due:
             self._start_store(job)
         self._due = meta.stores
@@ -133,9 +133,9 @@ class WorkerHalf:
         bad, self._bad = self._bad, set()
         return bad
 
-    def take_meta(self, has_computed: bool) -> WorkerMetadata | None:
+    def take_meta(self) -> WorkerMetadata | None:
         meta, self._meta = self._meta, WorkerMetadata()
-        meta.step = self._step if has_computed else None
+        meta.step = self._step if self._computes else None
         return None if meta.is_empty() else meta
 
     def take_stats(self) -> ConnectorStats | None:

@@ -80,6 +80,15 @@ def device_handlers(kv_caches, region, factor: int):
                 mark_written(region.written, *self._numbers.pop(result.job_id))
             return results
 
+    class OrderedHandler(SingleDirectionOffloadingHandler):
+        """vLLM's, whose loads begin behind what the device was given before: a step under way may still write to their blocks."""
+
+        def transfer_async(self, job_id, transfer_spec):
+            if not self._stream_pool:
+                self._stream_pool.append(torch.cuda.Stream())
+            self._stream_pool[-1].wait_stream(torch.cuda.current_stream())  # the one that vLLM takes
+            return super().transfer_async(job_id, transfer_spec)
+
     if current_platform.is_cuda_alike():  # as pinned memory, which copies need to run beside the model
         torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(region.address, region.num_bytes, 0))
     tensors = {
@@ -88,4 +97,4 @@ def device_handlers(kv_caches, region, factor: int):
         "block_size_factor": factor,
         "kv_cache_groups_data_refs": kv_caches.group_data_refs,
     }
-    return MarkingHandler(gpu_to_cpu=True, **tensors), SingleDirectionOffloadingHandler(gpu_to_cpu=False, **tensors)
+    return MarkingHandler(gpu_to_cpu=True, **tensors), OrderedHandler(gpu_to_cpu=False, **tensors)

@@ -16,6 +16,12 @@ def host_pages(region) -> list:
     return [torch.from_numpy(memory.view(np.int8)) for memory in region.tensors]
 
 
+def as_one_group(kv_caches):
+    """For copies that name no group: of a block all tensors' pages are copied, whichever group's layers they hold."""
+    caches, ref = type(kv_caches), type(kv_caches.group_data_refs[0][0])
+    return caches(kv_caches.tensors, [[ref(i, cache.page_size_bytes) for i, cache in enumerate(kv_caches.tensors)]])
+
+
 def copier_of(kv_caches, region) -> BlockCopier:
     """Where the KV cache is host memory."""
     device = [pages.numpy().view(np.uint8) for pages in device_pages(kv_caches)]

@@ -200,7 +200,7 @@ class DeviceCopyWorker(OffloadingWorker):
         }
         self._written, self._marks = region.written, {}
         self._is_pinned_at = region.address if common["host_memory_is_pinned"] else None
-        self._store, self._load = (
+        self.stores, self.loads = (
             SingleDirectionOffloadingHandler(gpu_tensors=device_pages(kv_caches), cpu_tensors=host_pages(region), gpu_to_cpu=gpu_to_cpu, **common)
             for gpu_to_cpu in (True, False)
         )
@@ -208,34 +208,37 @@ class DeviceCopyWorker(OffloadingWorker):
     def submit_store(self, job_id, src_spec, dst_spec):
         if isinstance(dst_spec, NumberedSpec):
             self._marks[job_id] = (dst_spec.block_ids.tolist(), dst_spec.numbers)
-        return self._store.transfer_async(job_id, src_spec, dst_spec)
+        return self.stores.transfer_async(job_id, src_spec, dst_spec)
 
     def submit_load(self, job_id, src_spec, dst_spec):
-        return self._load.transfer_async(job_id, src_spec, dst_spec)
+        return self.loads.transfer_async(job_id, src_spec, dst_spec)
 
-    def get_finished(self):
-        stored = self._store.get_finished()
+    def take_stores(self):
+        stored = self.stores.get_finished()
         for result in stored:
             if result.job_id in self._marks:
                 mark_written(self._written, *self._marks.pop(result.job_id))
-        return stored + self._load.get_finished()
+        return stored
+
+    def get_finished(self):
+        return self.take_stores() + self.loads.get_finished()
 
     def wait(self, job_ids):
-        self._store.wait(job_ids)
-        self._load.wait(job_ids)
+        self.stores.wait(job_ids)
+        self.loads.wait(job_ids)
 
     def shutdown(self):
         from vllm.v1.kv_offload.cpu.host_register import host_unregister
 
-        self._store.shutdown()
-        self._load.shutdown()
+        self.stores.shutdown()
+        self.loads.shutdown()
         if self._is_pinned_at is not None:
             host_unregister(self._is_pinned_at)
             self._is_pinned_at = None
 
 
 class QuireOffloadingSpec(CPUOffloadingSpec):
-    """vLLM's CPU tier, whose manager is quire's, on CPU, and with a folder below it."""
+    """vLLM's CPU tier, whose manager is quire's, on vLLM's CPU backend, too, and with a folder below it."""
 
     @classmethod
     def build_metric_definitions(cls, extra_config):
@@ -251,6 +254,8 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
             check_disk_options(self.extra_config, self.num_chunks, self.eviction_policy)
 
     def check_served(self) -> None:
+        if current_platform.is_xpu():
+            raise ValueError("spec_name: QuireOffloadingSpec has not been tried on Intel's GPUs; take TieringOffloadingSpec")
         if len(self.config.groups) != 1:
             raise ValueError(
                 "spec_name: QuireOffloadingSpec does not serve several KV cache groups under this vLLM; give --disable-hybrid-kv-cache-manager, "
@@ -340,14 +345,8 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
 
     def get_worker(self, kv_caches):
         if self._worker is None:
-            is_device = current_platform.is_cuda_alike() or current_platform.is_xpu()
-            if is_device and not self.extra_config.get("try_on_gpu"):
-                raise ValueError(
-                    'spec_name: under this vLLM QuireOffloadingSpec has not been tried on a GPU; try it with "try_on_gpu": true, '
-                    "or take vLLM 0.19.0, with which it has, or TieringOffloadingSpec"
-                )
             region = self.region(kv_caches)
-            if is_device:
+            if current_platform.is_cuda_alike():
                 self._worker = DeviceCopyWorker(kv_caches, region, self.blocks_per_chunk)
             else:
                 self._worker = HostCopyWorker(copier_of(kv_caches, region), self.blocks_per_chunk)

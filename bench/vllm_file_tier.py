@@ -1,0 +1,152 @@
+"""vLLM 0.32.0 on a GPU, restarted: prompts whose blocks lie on disk, by vLLM's own tier in files and by quire's folder.
+
+    PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_file_tier.py [--sides none,files,spec,connector] [--rounds 1] [--prompts 16] [--tokens 4000]
+
+none: no connector, so the second engine computes again; files: OffloadingConnector with TieringOffloadingSpec and its tier `fs`; spec:
+OffloadingConnector with quire.vllm.offload; connector: quire.vllm.Connector, whose policy is `exact` here (it loads what there is). All have host
+memory for every block. A decoder of 1.2 B random weights in bfloat16, 64 KiB of KV per token.
+
+A turn is an engine in a process of its own that answers the prompts, is waited for until the folder grows no more, and is killed; then, the page
+cache dropped where that is allowed, a second one that answers them again, also killed. Sides take turns. Told: seconds until all have their token, cold and warm,
+tokens found, the folder's bytes over the blocks' bytes, files, how many answers differ (in bfloat16 another batch can change one).
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+LAYERS, KV_HEADS, HEAD_DIM, BLOCK = 16, 8, 128, 16
+TOKEN_BYTES = LAYERS * 2 * KV_HEADS * HEAD_DIM * 2
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": LAYERS,
+          "num_attention_heads": 16, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM, "max_position_embeddings": 8192, "vocab_size": 32000,
+          "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16", "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2,
+          "hidden_act": "silu"}  # fmt: skip
+SIDES = ("none", "files", "spec", "connector")
+
+
+def transfer_config(side: str, folder: str, num_bytes: int) -> dict | None:
+    if side == "none":
+        return None
+    extra = {"cpu_bytes_to_use": num_bytes}
+    if side == "files":
+        extra |= {"spec_name": "TieringOffloadingSpec", "secondary_tiers": [{"type": "fs", "root_dir": folder}]}
+    else:
+        extra |= {"disk_path": folder, "disk_bytes_to_use": 2 * num_bytes, "disk_model_id": "random"}
+    if side == "connector":
+        return {"kv_connector": "Connector", "kv_connector_module_path": "quire.vllm", "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
+                "kv_connector_extra_config": {**extra, "policy": "exact"}}  # fmt: skip
+    if side == "spec":
+        extra |= {"spec_name": "QuireOffloadingSpec", "spec_module_path": "quire.vllm.offload"}
+    return {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+
+
+def serve(options) -> None:
+    """One engine's life, told as a line of JSON each."""
+    import random
+
+    from vllm import LLM, SamplingParams
+
+    model = Path(options.folder) / "model"
+    model.mkdir(exist_ok=True)
+    (model / "config.json").write_text(json.dumps(CONFIG))
+    needed = options.prompts * (options.tokens + BLOCK) * TOKEN_BYTES
+    llm = LLM(model=str(model), load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, max_model_len=8192,
+              max_num_seqs=64, max_num_batched_tokens=8192, block_size=BLOCK, num_gpu_blocks_override=2 * needed // (BLOCK * TOKEN_BYTES), seed=0,
+              enable_prefix_caching=True, attention_backend="TRITON_ATTN", compilation_config={"custom_ops": ["none"]},
+              disable_log_stats=True, kv_transfer_config=transfer_config(options.sides, options.folder + "/kv", needed + (64 << 20)))  # fmt: skip
+    sampling = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False)
+    rng = random.Random(7)
+
+    def answer(prompts):
+        begin = time.perf_counter()
+        outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling, use_tqdm=False)
+        return {"seconds": round(time.perf_counter() - begin, 3), "cached_tokens": sum(output.num_cached_tokens or 0 for output in outputs),
+                "answers": [list(output.outputs[0].token_ids) for output in outputs]}  # fmt: skip
+
+    prompts = [[rng.randrange(3, 32000) for _ in range(options.tokens)] for _ in range(options.prompts)]
+    rng = random.Random()  # no two engines warm up by the same
+    for _ in range(3):
+        answer([[rng.randrange(3, 32000) for _ in range(options.tokens)] for _ in range(2)])
+    print(json.dumps(answer(prompts)), flush=True)
+    if options.settle:
+        size = -1
+        while size < (size := folder_size(options.folder + "/kv")[0]):
+            time.sleep(2)
+            answer([[3, 4, 5]])  # vLLM's transfers go on in its steps
+        print(json.dumps({}), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def folder_size(folder: str) -> tuple[int, int]:
+    files = [os.lstat(path) for path in Path(folder).rglob("*") if path.is_file()]
+    return sum(file.st_blocks * 512 for file in files), len(files)
+
+
+def engine(options, side: str, folder: str, settles: bool) -> dict:
+    command = [sys.executable, __file__, "--serve", "--sides", side, "--folder", folder, "--prompts", str(options.prompts), "--tokens", str(options.tokens)]
+    done = subprocess.run(command + ["--settle"] * settles, stdout=subprocess.PIPE, text=True)
+    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert done.returncode == -signal.SIGKILL and told, f"an engine of side {side} ended by itself: {done.returncode}"
+    return told[0]
+
+
+def drop_page_cache() -> bool:
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("1")
+    except OSError:
+        return False
+    return True
+
+
+def turn(options, side: str) -> dict:
+    folder = tempfile.mkdtemp(dir=options.root)
+    try:
+        cold = engine(options, side, folder, side != "none")
+        size, files = folder_size(folder + "/kv")
+        dropped = drop_page_cache()
+        warm = engine(options, side, folder, False)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    blocks = warm["cached_tokens"] * TOKEN_BYTES
+    return {"side": side, "cold_s": cold["seconds"], "warm_s": warm["seconds"], "found_tokens": warm["cached_tokens"], "found_GB": round(blocks / 1e9, 2),
+            "folder_GB": round(size / 1e9, 2), "files": files, "page_cache_dropped": dropped,
+            "other_answers": sum(a != b for a, b in zip(cold["answers"], warm["answers"]))}  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sides", default=",".join(SIDES))
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=4000)
+    parser.add_argument("--root", help="where the folders are made: the disk that is measured")
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--settle", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options)
+    sides = options.sides.split(",")
+    for side in sides:
+        if side not in SIDES:
+            parser.error(f"--sides: there is no side {side}; there are {', '.join(SIDES)}")
+    print(f"{options.prompts} prompts of {options.tokens} tokens, {options.prompts * options.tokens * TOKEN_BYTES / 1e9:.2f} GB of KV", flush=True)
+    for i in range(options.rounds):
+        for side in sides[i % len(sides) :] + sides[: i % len(sides)]:
+            print(json.dumps(turn(options, side)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
