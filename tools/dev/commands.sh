@@ -299,7 +299,7 @@ cmd_bench() {
   local name="${1:-serve}"
   [ $# -gt 0 ] && shift
   case "$name" in
-    kernel | scheduler | trace | journal | watch | curve_cost | tier | ledger | steps)
+    kernel | scheduler | trace | journal | watch | curve_cost | copy | tier | ledger | steps)
       if [ "$name" = scheduler ] && [ "${1:-}" = --vllm ]; then
         use_oracle "${2:?--vllm needs a version}"
         shift 2
