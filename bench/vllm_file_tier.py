@@ -1,10 +1,11 @@
-"""vLLM 0.32.0 on a GPU, restarted: prompts whose blocks lie on disk, by vLLM's own tier in files and by quire's folder.
+"""vLLM 0.32.0, restarted, on a GPU or on CPU: prompts whose blocks lie on disk, by vLLM's own tier in files and by quire's folder.
 
-    PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_file_tier.py [--sides none,files,spec,connector] [--rounds 1] [--prompts 16] [--tokens 4000]
+    PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_file_tier.py [--sides none,files,spec,connector] [--rounds 1] [--prompts 16] [--tokens 1000]
 
 none: no connector, so the second engine computes again; files: OffloadingConnector with TieringOffloadingSpec and its tier `fs`; spec:
 OffloadingConnector with quire.vllm.offload; connector: quire.vllm.Connector, whose policy is `exact` here (it loads what there is). All have host
-memory for every block. A decoder of 1.2 B random weights in bfloat16, 64 KiB of KV per token.
+memory for every block. Random weights in bfloat16: on a GPU 1.2 B, 64 KiB of KV per token; on CPU SmolLM2-135M's shape, 22.5 KiB, and the copies of
+`files` between the KV cache and host memory by PyTorch, for vLLM's want a GPU.
 
 A turn is an engine in a process of its own that answers the prompts, is waited for until the folder grows no more, and is killed; then, the page
 cache dropped where that is allowed, a second one that answers them again, also killed. Sides take turns. Told: seconds until all have their token, cold and warm,
@@ -23,23 +24,32 @@ import time
 from pathlib import Path
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
-LAYERS, KV_HEADS, HEAD_DIM, BLOCK = 16, 8, 128, 16
-TOKEN_BYTES = LAYERS * 2 * KV_HEADS * HEAD_DIM * 2
-CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": LAYERS,
-          "num_attention_heads": 16, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM, "max_position_embeddings": 8192, "vocab_size": 32000,
-          "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16", "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2,
-          "hidden_act": "silu"}  # fmt: skip
+SHAPES = {
+    "cuda": {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128},
+    "cpu": {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64},
+}  # fmt: skip
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "max_position_embeddings": 8192, "vocab_size": 32000, "rms_norm_eps": 1e-5,
+          "torch_dtype": "bfloat16", "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu"}  # fmt: skip
+BLOCK = 32  # vLLM's CPU backend wants that
+ON_GPU = {"attention_backend": "TRITON_ATTN", "compilation_config": {"custom_ops": ["none"]}}
 SIDES = ("none", "files", "spec", "connector")
 
 
-def transfer_config(side: str, folder: str, num_bytes: int) -> dict | None:
+def token_bytes(device: str) -> int:
+    shape = SHAPES[device]
+    return shape["num_hidden_layers"] * 2 * shape["num_key_value_heads"] * shape["head_dim"] * 2
+
+
+def transfer_config(side: str, device: str, folder: str, num_bytes: int) -> dict | None:
     if side == "none":
         return None
     extra = {"cpu_bytes_to_use": num_bytes}
     if side == "files":
-        extra |= {"spec_name": "TieringOffloadingSpec", "secondary_tiers": [{"type": "fs", "root_dir": folder}]}
+        extra |= {"spec_name": "TieringOffloadingSpec"} if device == "cuda" else {"spec_name": "OwnFilesSpec", "spec_module_path": "vllm_own_files"}
+        extra |= {"secondary_tiers": [{"type": "fs", "root_dir": folder}]}
     else:
         extra |= {"disk_path": folder, "disk_bytes_to_use": 2 * num_bytes, "disk_model_id": "random"}
     if side == "connector":
@@ -58,12 +68,13 @@ def serve(options) -> None:
 
     model = Path(options.folder) / "model"
     model.mkdir(exist_ok=True)
-    (model / "config.json").write_text(json.dumps(CONFIG))
-    needed = options.prompts * (options.tokens + BLOCK) * TOKEN_BYTES
-    llm = LLM(model=str(model), load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, max_model_len=8192,
-              max_num_seqs=64, max_num_batched_tokens=8192, block_size=BLOCK, num_gpu_blocks_override=2 * needed // (BLOCK * TOKEN_BYTES), seed=0,
-              enable_prefix_caching=True, attention_backend="TRITON_ATTN", compilation_config={"custom_ops": ["none"]},
-              disable_log_stats=True, kv_transfer_config=transfer_config(options.sides, options.folder + "/kv", needed + (64 << 20)))  # fmt: skip
+    (model / "config.json").write_text(json.dumps(CONFIG | SHAPES[options.device]))
+    blocks = (options.prompts + 8) * (options.tokens // BLOCK + 2)
+    needed = blocks * BLOCK * token_bytes(options.device)
+    llm = LLM(model=str(model), load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, max_model_len=options.tokens + 64,
+              max_num_seqs=64, max_num_batched_tokens=8192, block_size=BLOCK, num_gpu_blocks_override=blocks, seed=0,
+              enable_prefix_caching=True, disable_log_stats=True, **(ON_GPU if options.device == "cuda" else {}),
+              kv_transfer_config=transfer_config(options.sides, options.device, options.folder + "/kv", needed))  # fmt: skip
     sampling = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False)
     rng = random.Random(7)
 
@@ -93,7 +104,8 @@ def folder_size(folder: str) -> tuple[int, int]:
 
 
 def engine(options, side: str, folder: str, settles: bool) -> dict:
-    command = [sys.executable, __file__, "--serve", "--sides", side, "--folder", folder, "--prompts", str(options.prompts), "--tokens", str(options.tokens)]
+    command = [sys.executable, __file__, "--serve", "--sides", side, "--folder", folder, "--prompts", str(options.prompts), "--tokens", str(options.tokens),
+               "--device", options.device]  # fmt: skip
     done = subprocess.run(command + ["--settle"] * settles, stdout=subprocess.PIPE, text=True)
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert done.returncode == -signal.SIGKILL and told, f"an engine of side {side} ended by itself: {done.returncode}"
@@ -118,7 +130,7 @@ def turn(options, side: str) -> dict:
         warm = engine(options, side, folder, False)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    blocks = warm["cached_tokens"] * TOKEN_BYTES
+    blocks = warm["cached_tokens"] * token_bytes(options.device)
     return {"side": side, "cold_s": cold["seconds"], "warm_s": warm["seconds"], "found_tokens": warm["cached_tokens"], "found_GB": round(blocks / 1e9, 2),
             "folder_GB": round(size / 1e9, 2), "files": files, "page_cache_dropped": dropped,
             "other_answers": sum(a != b for a, b in zip(cold["answers"], warm["answers"]))}  # fmt: skip
@@ -129,7 +141,8 @@ def main() -> int:
     parser.add_argument("--sides", default=",".join(SIDES))
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--prompts", type=int, default=16)
-    parser.add_argument("--tokens", type=int, default=4000)
+    parser.add_argument("--tokens", type=int, default=1000)
+    parser.add_argument("--device", choices=list(SHAPES), default="cpu")
     parser.add_argument("--root", help="where the folders are made: the disk that is measured")
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -141,7 +154,7 @@ def main() -> int:
     for side in sides:
         if side not in SIDES:
             parser.error(f"--sides: there is no side {side}; there are {', '.join(SIDES)}")
-    print(f"{options.prompts} prompts of {options.tokens} tokens, {options.prompts * options.tokens * TOKEN_BYTES / 1e9:.2f} GB of KV", flush=True)
+    print(f"{options.prompts} prompts of {options.tokens} tokens, {options.prompts * options.tokens * token_bytes(options.device) / 1e9:.2f} GB of KV", flush=True)
     for i in range(options.rounds):
         for side in sides[i % len(sides) :] + sides[: i % len(sides)]:
             print(json.dumps(turn(options, side)), flush=True)

@@ -21,7 +21,7 @@ struct KvLayerLayout {
   std::uint32_t tensor = 0;
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;
-  // In elements. Element (block, head, token, d) of the keys is at block * block_stride + head * head_stride + token * token_stride + d of
+  // In elements; with int8 the float of a row of codes lies behind them. Element (block, head, token, d) of the keys is at block * block_stride + head * head_stride + token * token_stride + d of
   // the tensor, that of the values values_offset further on; block and token are a kernel block and a token in it.
   std::uint64_t block_stride = 0;
   std::uint64_t head_stride = 0;
@@ -64,7 +64,7 @@ struct KvLayout {
       layers;  // by layer of the model; behind them, by layer, the states of those that have both, or what an encoder made
   std::vector<std::uint64_t> page_bytes;  // of one block, by tensor
 
-  [[nodiscard]] std::uint32_t element_bytes() const { return dtype == KvDtype::bf16 ? 2 : 4; }
+  [[nodiscard]] std::uint32_t element_bytes() const { return quire::element_bytes(dtype); }
   // What a block costs: its pages in all tensors, also in those that its group does not use.
   [[nodiscard]] std::uint64_t bytes_per_block() const {
     std::uint64_t bytes = 0;

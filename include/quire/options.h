@@ -13,8 +13,23 @@
 
 namespace quire {
 
-// Of the numbers in KV pages: 2 bytes or 4.
-enum class KvDtype : std::uint8_t { bf16, f32 };
+// Of the numbers in KV pages. int8: codes of -127 .. 127, and per token and head a float that they are multiplied with.
+enum class KvDtype : std::uint8_t { bf16, f32, int8 };
+
+constexpr std::uint32_t element_bytes(KvDtype dtype) {
+  return dtype == KvDtype::f32 ? 4 : dtype == KvDtype::bf16 ? 2 : 1;
+}
+// Elements that a head keeps of a token: its dims, and with int8 the bytes of their float behind them.
+constexpr std::uint32_t row_elements(KvDtype dtype, std::uint32_t head_dim) {
+  return head_dim + (dtype == KvDtype::int8 ? std::uint32_t{sizeof(float)} : 0);
+}
+// The same, as the core's specs have it, with PyTorch's name.
+inline CacheDtype cache_dtype_of(KvDtype dtype) {
+  return {dtype == KvDtype::f32 ? "float32" : dtype == KvDtype::bf16 ? "bfloat16" : "int8", element_bytes(dtype)};
+}
+constexpr const char* name_of(KvDtype dtype) {
+  return dtype == KvDtype::f32 ? "f32" : dtype == KvDtype::bf16 ? "bf16" : "int8";
+}
 
 // How weights of 4 and 8 bits meet their activations: integer dot products with codes of 16 or 8 bits, scaled per 32 values, or float.
 enum class ActivationMode : std::uint8_t { int16, f32, int8 };

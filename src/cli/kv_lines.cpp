@@ -39,7 +39,7 @@ std::string describe_kv_cost(const KvLayout& layout) {
     if (named == nullptr) named = &layout.groups[group];
   }
   return fmt::format("{} per token, {} per block of {} tokens ({})", format_bytes(per_token), format_bytes(layout.bytes_per_block()),
-                     named == nullptr ? 0 : named->block_size, layout.dtype == KvDtype::bf16 ? "bf16" : "f32");
+                     named == nullptr ? 0 : named->block_size, name_of(layout.dtype));
 }
 
 std::uint64_t num_kept_tokens(const KvLayout& layout, std::uint64_t num_blocks) {

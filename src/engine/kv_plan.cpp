@@ -52,7 +52,8 @@ Result<void> check_chunks(const EngineOptions& options, std::uint32_t block_size
 
 Result<Blocks> plan_blocks(const ModelInfo& model, const EngineOptions& options) {
   const CacheOptions& cache = options.cache;
-  const std::uint64_t token_bytes = std::uint64_t{2} * model.num_kv_heads * model.head_dim * (cache.dtype == KvDtype::bf16 ? 2 : 4);
+  const std::uint64_t token_bytes =
+      std::uint64_t{2} * model.num_kv_heads * row_elements(cache.dtype, model.head_dim) * element_bytes(cache.dtype);
   Blocks blocks{.block_size = cache.block_size, .page_bytes = token_bytes * cache.block_size, .states = MambaCacheMode::none};
   const auto refuse = [](const char* problem, const char* remedy) {
     return fail(ErrorCode::invalid_argument, "mamba_cache_mode", problem, remedy);
@@ -90,8 +91,8 @@ Spec shape_of(const ModelInfo& model, const CacheOptions& cache, const Blocks& b
   Spec spec;
   spec.block_size = blocks.block_size;
   spec.num_kv_heads = model.num_kv_heads;
-  spec.head_size = model.head_dim;
-  spec.dtype = cache.dtype == KvDtype::bf16 ? CacheDtype{"bfloat16", 2} : CacheDtype{"float32", 4};
+  spec.head_size = row_elements(cache.dtype, model.head_dim);
+  spec.dtype = cache_dtype_of(cache.dtype);
   return spec;
 }
 

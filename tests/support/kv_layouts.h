@@ -20,9 +20,10 @@ struct LayoutOptions {
 
 inline KvCacheConfig kv_config_of(const ModelInfo& model, const LayoutOptions& options) {
   KvCacheConfig config{.num_blocks = options.num_blocks, .groups = {}, .tensors = {}};
-  const CacheDtype dtype = options.dtype == KvDtype::bf16 ? CacheDtype{"bfloat16", 2} : CacheDtype{"float32", 4};
-  const AttentionShape shape{options.block_size, model.num_kv_heads, model.head_dim, dtype, {}};
-  std::uint64_t page = std::uint64_t{2} * model.num_kv_heads * model.head_dim * options.block_size * dtype.bytes;
+  const CacheDtype dtype = cache_dtype_of(options.dtype);
+  const std::uint32_t row = row_elements(options.dtype, model.head_dim);
+  const AttentionShape shape{options.block_size, model.num_kv_heads, row, dtype, {}};
+  std::uint64_t page = std::uint64_t{2} * model.num_kv_heads * row * options.block_size * dtype.bytes;
   std::uint64_t state_bytes = 0;
   for (const auto& part : model.state_shapes) state_bytes += part[0] * part[1] * (part.size() > 2 ? part[2] : 1) * sizeof(float);
   page = std::max(page, (state_bytes + page - 1) / page * page);

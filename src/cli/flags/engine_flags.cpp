@@ -44,8 +44,8 @@ void add_cache_flags(CLI::App& app, CacheOptions& cache) {
       ->transform(bytes_flag());
   app.add_option("--num-blocks", cache.num_blocks, "Blocks of the KV cache, the null block included; 0: what --kv-cache-memory holds");
   app.add_option("--block-size", cache.block_size, "Tokens per block")->capture_default_str();
-  add_choice<KvDtype>(app, "--kv-cache-dtype", cache.dtype, "How keys and values are kept: bf16 or f32 (default bf16)",
-                      {{"bf16", KvDtype::bf16}, {"f32", KvDtype::f32}});
+  add_choice<KvDtype>(app, "--kv-cache-dtype", cache.dtype, "How keys and values are kept: bf16, f32 or int8 (default bf16); int8 takes half of bf16's memory and is less exact",
+                      {{"bf16", KvDtype::bf16}, {"f32", KvDtype::f32}, {"int8", KvDtype::int8}});
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", cache.enable_prefix_caching,
                "Keep full blocks after use and find them again by hash (default on)");
   add_choice<std::optional<MambaCacheMode>>(

@@ -7,9 +7,10 @@
 //   cap) after that; m' = max(m, scores of the tile); p = exp(score - m') (0 for masked keys); l = fma(l, exp(m - m'), sum of the tile's
 //   p); out likewise, tokens ascending. The first segment's (m, l, out) is the start; each further one joins it: m' = max(m, m_s); a =
 //   exp(m - m'); b = exp(m_s - m'); l = fma(l, a, l_s * b); out likewise. A head with a sink s takes it in
-//   when all segments have joined: m' = max(m, s); a = exp(m - m'); l = fma(l, a, exp(s - m')); out = out * a. out / l at the end. A score
-//   that is NaN or infinite makes the whole output of its row and head NaN, a value that is so its own dim (perhaps also that of other rows
-//   of the item). Of NaN, sign and payload are not part of the contract.
+//   when all segments have joined: m' = max(m, s); a = exp(m - m'); l = fma(l, a, exp(s - m')); out = out * a. out / l at the end. Of int8
+//   the codes are what is multiplied: score = (chains) * the key's float * scale, and a value's weight is p * its float, where l sums p. A
+//   score that is NaN or infinite makes the whole output of its row and head NaN, a value that is so its own dim (perhaps also that of
+//   other rows of the item). Of NaN, sign and payload are not part of the contract.
 // So a row's result depends on its own position and the cache alone, not on the chunk, the batch, the block size, or who computed its
 // segments.
 #include <cstddef>
@@ -20,8 +21,9 @@
 
 namespace quire {
 
-// K and V of one layer. Element (block, head, token, d) is at block * block_stride + head * head_stride + token * token_stride + d.
-// keys and values are aligned to their element, and may be the same. A view: the memory room owns the bytes.
+// K and V of one layer. With int8 a row is its codes and behind them, at d = head_dim, the float of its row. Element (block, head, token,
+// d) is at block * block_stride + head * head_stride + token * token_stride + d. keys and values are aligned to their element, and may be
+// the same. A view: the memory room owns the bytes.
 struct PagedKvLayer {
   std::byte* keys = nullptr;
   std::byte* values = nullptr;

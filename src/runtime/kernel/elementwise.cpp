@@ -1,7 +1,10 @@
 #include "runtime/kernel/elementwise.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/half.h"
@@ -30,8 +33,37 @@ void scatter(const PagedKvLayer& layer, const float* rows, std::size_t stride, s
   }
 }
 
+// Codes of a row, and behind them what they are multiplied with: the largest value over 127. A row that is not finite reads as NaN.
+void write_codes(const float* from, std::uint32_t n, std::byte* to) {
+  std::uint32_t largest_bits = 0;  // of values without their sign numbers are in the order of their bits
+  for (std::uint32_t d = 0; d < n; ++d) largest_bits = std::max(largest_bits, std::bit_cast<std::uint32_t>(from[d]) & 0x7FFFFFFFU);
+  const auto largest = std::bit_cast<float>(largest_bits);
+  const bool counts = largest_bits < 0x7F800000U && largest > 1e-30F;  // so small that its inverse is infinite is zero
+  const float scale = counts ? largest / 127.0F : largest_bits < 0x7F800000U ? 0.0F : NAN;
+  const float inverse = counts ? 127.0F / largest : 0.0F;
+  constexpr float to_integers = 12582912.0F;  // 1.5 * 2^23: sums are rounded to whole numbers, the nearest even one of two
+  for (std::uint32_t d = 0; d < n; ++d) {
+    const float code = counts ? (from[d] * inverse + to_integers) - to_integers : 0.0F;
+    to[d] = static_cast<std::byte>(static_cast<std::int8_t>(code));
+  }
+  std::memcpy(to + n, &scale, sizeof scale);
+}
+
+void scatter_codes(const PagedKvLayer& layer, std::byte* cache, const float* rows, std::size_t stride,
+                   std::span<const std::int64_t> slots) {
+  for (std::size_t r = 0; r < slots.size(); ++r) {
+    if (slots[r] < 0) continue;
+    const auto slot = static_cast<std::uint64_t>(slots[r]);
+    const std::size_t token = slot / layer.block_size * layer.block_stride + slot % layer.block_size * layer.token_stride;
+    for (std::uint32_t head = 0; head < layer.num_kv_heads; ++head)
+      write_codes(rows + r * stride + std::size_t{head} * layer.head_dim, layer.head_dim, cache + token + head * layer.head_stride);
+  }
+}
+
 void scatter_to(const PagedKvLayer& layer, std::byte* cache, const float* rows, std::size_t stride, std::span<const std::int64_t> slots) {
-  if (layer.dtype == KvDtype::f32) {
+  if (layer.dtype == KvDtype::int8) {
+    scatter_codes(layer, cache, rows, stride, slots);
+  } else if (layer.dtype == KvDtype::f32) {
     auto* to = reinterpret_cast<float*>(cache);
     scatter(layer, rows, stride, slots, [to](std::size_t at, float value) { to[at] = value; });
   } else {

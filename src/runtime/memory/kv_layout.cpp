@@ -44,7 +44,7 @@ std::uint32_t layer_number(const std::string& name, std::size_t num_layers) {
 KvLayerLayout lay_out(const LayerKvSpec& spec, const KvGroupLayout& group, std::uint64_t page_bytes, KvDtype dtype) {
   const AttentionShape& shape = attention_of(spec);
   const bool is_latent = std::holds_alternative<MlaAttentionSpec>(spec);
-  const std::uint32_t element_bytes = dtype == KvDtype::bf16 ? 2 : 4;
+  const std::uint32_t element_bytes = quire::element_bytes(dtype);
   const std::uint64_t kernel_page_bytes = page_bytes / group.kernel_blocks_per_block();
   const std::uint64_t head_stride = std::uint64_t{group.kernel_block_size} * shape.head_size;
   const std::uint64_t values_offset = is_latent ? 0 : shape.num_kv_heads * head_stride;
@@ -52,7 +52,7 @@ KvLayerLayout lay_out(const LayerKvSpec& spec, const KvGroupLayout& group, std::
   QUIRE_CHECK((shape.num_kv_heads * head_stride + values_offset) * element_bytes <= kernel_page_bytes,
               "a page holds the keys and values of its tokens");
   return {.num_kv_heads = shape.num_kv_heads,
-          .head_dim = shape.head_size,
+          .head_dim = shape.head_size - row_elements(dtype, 0),
           .block_stride = kernel_page_bytes / element_bytes,
           .head_stride = head_stride,
           .token_stride = shape.head_size,

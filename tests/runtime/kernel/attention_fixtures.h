@@ -2,6 +2,7 @@
 // A paged cache, queries against it, and what attention must give.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -19,11 +20,11 @@ struct Cache {
     layer.block_size = block_size;
     layer.num_kv_heads = kv_heads;
     layer.head_dim = head_dim;
-    layer.token_stride = head_dim;
-    layer.head_stride = std::size_t{block_size} * head_dim;
+    layer.token_stride = row_elements(dtype, head_dim);
+    layer.head_stride = std::size_t{block_size} * layer.token_stride;
     layer.block_stride = layer.head_stride * kv_heads + 32;  // room for other layers
     const std::size_t elements = layer.block_stride * (num_blocks + 3);
-    const std::size_t bytes = elements * (dtype == KvDtype::f32 ? 4 : 2);
+    const std::size_t bytes = elements * element_bytes(dtype);
     for (auto* storage : {&keys, &values}) storage->assign(bytes, std::byte{0xFF});
     layer.keys = keys.data();
     layer.values = values.data();
@@ -38,6 +39,23 @@ struct Cache {
     if (dtype == KvDtype::bf16) {
       for (auto* values_of : {&k, &v})
         for (float& value : *values_of) value = bf16_to_float(float_to_bf16(value));
+    }
+    if (dtype == KvDtype::int8) {
+      read_codes(keys, k);
+      read_codes(values, v);
+    }
+  }
+
+  void read_codes(const AlignedVector<std::byte>& cache, std::vector<float>& out) const {
+    auto to = out.begin();
+    for (std::uint32_t t = 0; t < tokens; ++t) {
+      for (std::uint32_t head = 0; head < layer.num_kv_heads; ++head) {
+        const std::byte* const at = cache.data() + blocks[t / layer.block_size].value * layer.block_stride + head * layer.head_stride +
+                                    t % layer.block_size * layer.token_stride;
+        float scale = 0.0F;
+        std::memcpy(&scale, at + layer.head_dim, sizeof scale);
+        for (std::uint32_t d = 0; d < layer.head_dim; ++d) *to++ = static_cast<float>(static_cast<std::int8_t>(at[d])) * scale;
+      }
     }
   }
 
@@ -108,6 +126,8 @@ inline std::vector<double> exact_row(const Cache& cache, const Queries& queries,
   }
   return out;
 }
+
+inline constexpr KvDtype kKvDtypes[] = {KvDtype::bf16, KvDtype::f32, KvDtype::int8};
 
 inline Queries random_queries(Rng& rng, const Cache& cache, std::uint32_t group, std::uint32_t rows) {
   return {group, cache.tokens - rows, rows, random_floats(rng, rows * cache.row * group)};

@@ -67,7 +67,7 @@ TEST(SharedRows, EachRowHasTheBitsThatItHasAlone) {
     const std::uint32_t head_dim = 16 * (1 + random_below(rng, 9)), group = 1 + random_below(rng, 7);
     const std::uint32_t shared = 64 * (1 + random_below(rng, 18)), num_rows = round % 10 == 0 ? 40 : 1 + random_below(rng, 10);
     const std::uint32_t block_size = std::vector<std::uint32_t>{1, 7, 16, 32, 100}[random_below(rng, 5)];
-    const Sharers sharers(rng, round % 3 == 0 ? KvDtype::f32 : KvDtype::bf16, block_size, head_dim, shared, num_rows);
+    const Sharers sharers(rng, kKvDtypes[round % 3], block_size, head_dim, shared, num_rows);
     const std::vector<float> q = random_floats(rng, std::size_t{num_rows} * 2 * group * head_dim);
     const std::vector<float> sinks = random_floats(rng, std::size_t{2} * group);
     AttentionItem item{.group = group, .scale = 0.125F};

@@ -15,7 +15,7 @@ using namespace kernel_test;
 TEST(Attention, EveryTableGivesTheBitsOfThePlainOneAndTheValueOfDoublePrecision) {
   Rng rng(41);
   for (int round = 0; round < 40; ++round) {
-    const KvDtype dtype = round % 2 == 0 ? KvDtype::bf16 : KvDtype::f32;
+    const KvDtype dtype = kKvDtypes[round % 3];
     const std::uint32_t head_dim = 16 * (1 + random_below(rng, 9));
     const std::uint32_t length = 1 + random_below(rng, 300);
     const std::uint32_t group = 1 + random_below(rng, 5);
@@ -58,7 +58,7 @@ TEST(Attention, ARowDoesNotDependOnTheRowsBesideItNorOnTheBlockSize) {
 // Decoding rows take another way through the fast tables than chunks do; groups and head sizes take different ones.
 TEST(Attention, ADecodingRowHasTheBitsOfTheSameRowInAChunk) {
   Rng rng(45);
-  for (const KvDtype dtype : {KvDtype::bf16, KvDtype::f32}) {
+  for (const KvDtype dtype : kKvDtypes) {
     for (const std::uint32_t head_dim : {16U, 48U, 64U, 80U, 128U, 240U, 256U}) {
       for (std::uint32_t group = 1; group <= 8; ++group) {
         const Cache cache(rng, dtype, 16, 1, head_dim, 60 + random_below(rng, 80));
@@ -76,7 +76,7 @@ TEST(Attention, ADecodingRowHasTheBitsOfTheSameRowInAChunk) {
 TEST(Attention, LongContextsKeepTheContract) {
   Rng rng(46);
   for (const std::uint32_t length : {64U, 65U, 128U, 1999U, 5000U}) {
-    const Cache cache(rng, KvDtype::bf16, 16, 1, 64, length);
+    const Cache cache(rng, length == 1999 ? KvDtype::int8 : KvDtype::bf16, 16, 1, 64, length);
     const Queries queries = random_queries(rng, cache, 3, 2);
     const std::vector<float> expected = attend(select_kernels(KernelIsa::reference), cache, queries, 1);
     for (const Kernels* kernels : fast_kernels())
@@ -90,7 +90,7 @@ TEST(Attention, LongContextsKeepTheContract) {
 // Chunks whose rows lie on both sides of the end of a segment.
 TEST(Attention, ChunksOverTheEndOfASegmentKeepTheContract) {
   Rng rng(55);
-  for (const KvDtype dtype : {KvDtype::bf16, KvDtype::f32}) {
+  for (const KvDtype dtype : kKvDtypes) {
     for (const std::uint32_t length : {512U, 513U, 530U, 1040U}) {
       const Cache cache(rng, dtype, 16, 1, 32, length);
       const Queries queries = random_queries(rng, cache, 2, 40);
@@ -108,7 +108,7 @@ TEST(Attention, ARowInPiecesHasTheBitsOfTheWholeRow) {
   for (const auto& [length, window] :
        {std::pair{1U, 0U}, {500U, 0U}, {513U, 0U}, {1024U, 0U}, {1025U, 0U}, {2500U, 0U}, {513U, 2U}, {2500U, 1000U}}) {
     for (const std::uint32_t group : {1U, 3U, 7U}) {
-      const Cache cache(rng, length % 2 == 0 ? KvDtype::bf16 : KvDtype::f32, 16, 1, 48, length);
+      const Cache cache(rng, kKvDtypes[length % 3], 16, 1, 48, length);
       Queries queries = random_queries(rng, cache, group, 1);
       queries.window = window;
       if (length % 2 == 1) queries.sinks = random_floats(rng, group);
@@ -250,6 +250,41 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   for (const float value : expected) ASSERT_TRUE(std::isfinite(value));
   for (const Kernels* kernels : fast_kernels()) ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, 16), expected)) << kernels->name;
   if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
+}
+
+// The nearest code of 255, so at most half a step of largest / 127 away; the largest value is hit.
+TEST(WriteKv, CodesAreTheNearestAndARowThatIsNotFiniteReadsAsNaN) {
+  Rng rng(51);
+  constexpr std::uint32_t dim = 48;
+  PagedKvLayer layer{.dtype = KvDtype::int8, .block_size = 4, .num_kv_heads = 1, .head_dim = dim};
+  layer.token_stride = row_elements(KvDtype::int8, dim);
+  layer.head_stride = layer.block_stride = 4 * layer.token_stride;
+  std::vector<std::byte> keys(layer.block_stride), values(layer.block_stride);
+  layer.keys = keys.data();
+  layer.values = values.data();
+  std::vector<float> k = random_floats(rng, 4 * dim);
+  for (std::uint32_t d = 0; d < dim; ++d) k[dim + d] *= 1e20F;       // large ones
+  for (std::uint32_t d = 0; d < dim; ++d) k[2 * dim + d] *= 1e-38F;  // none that could be inverted
+  k[3 * dim + 7] = std::numeric_limits<float>::infinity();
+  const std::int64_t slots[] = {0, 1, 2, 3};
+  select_kernels(KernelIsa::best).write_kv(layer, k.data(), k.data(), dim, slots);
+  EXPECT_EQ(keys, values);
+  for (std::uint32_t t = 0; t < 4; ++t) {
+    const std::byte* const row = keys.data() + t * layer.token_stride;
+    float scale = 0.0F;
+    std::memcpy(&scale, row + dim, sizeof scale);
+    float largest = 0.0F;
+    for (std::uint32_t d = 0; d < dim; ++d) largest = std::max(largest, std::abs(k[t * dim + d]));
+    for (std::uint32_t d = 0; d < dim; ++d) {
+      const float read = static_cast<float>(static_cast<std::int8_t>(row[d])) * scale;
+      if (t == 3)
+        EXPECT_TRUE(std::isnan(read));
+      else if (t == 2)
+        EXPECT_EQ(read, 0.0F);
+      else
+        EXPECT_LE(std::abs(read - k[t * dim + d]), largest / 127.0F * 0.5001F);
+    }
+  }
 }
 
 // Slot = block * block_size + offset; bf16 rounds to nearest even, f32 keeps the value.

@@ -21,7 +21,7 @@ TEST(Attention, WindowsAndCapsKeepTheContract) {
   for (int round = 0; round < 60; ++round) {
     const std::uint32_t length = 1 + random_below(rng, round % 3 == 0 ? 1400 : 200);
     const std::uint32_t group = 1 + random_below(rng, 4);
-    Cache cache(rng, round % 2 == 0 ? KvDtype::bf16 : KvDtype::f32, 1 + random_below(rng, 20), 1 + random_below(rng, 2), 32, length);
+    Cache cache(rng, kKvDtypes[round % 3], 1 + random_below(rng, 20), 1 + random_below(rng, 2), 32, length);
     Queries queries = random_queries(rng, cache, group, 1 + random_below(rng, std::min(length, 50U)));
     queries.window = 1 + random_below(rng, round % 5 == 0 ? 2000 : 100);
     queries.soft_cap = round % 4 == 0 ? 0.0F : 2.0F;
@@ -60,7 +60,7 @@ TEST(Attention, SinksTakeTheirShare) {
     const std::uint32_t length = 1 + random_below(rng, round % 3 == 0 ? 1400 : 200);
     const std::uint32_t group = 1 + random_below(rng, 4);
     const std::uint32_t kv_heads = 1 + random_below(rng, 2);
-    const Cache cache(rng, round % 2 == 0 ? KvDtype::bf16 : KvDtype::f32, 1 + random_below(rng, 20), kv_heads, 32, length);
+    const Cache cache(rng, kKvDtypes[round % 3], 1 + random_below(rng, 20), kv_heads, 32, length);
     Queries queries = random_queries(rng, cache, group, 1 + random_below(rng, std::min(length, 50U)));
     queries.window = round % 4 == 0 ? 0 : 1 + random_below(rng, 300);
     queries.sinks = random_floats(rng, std::size_t{group} * kv_heads, round % 5 == 0 ? 30.0F : 2.0F);

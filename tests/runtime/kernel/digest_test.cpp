@@ -125,9 +125,9 @@ struct DigestCache {
   DigestCache(const Kernels& kernels, Random& random, KvDtype dtype, std::uint32_t head_dim, std::uint32_t tokens) {
     const std::uint32_t num_blocks = (tokens - 1) / 16 + 1;
     layer = {.dtype = dtype, .block_size = 16, .num_kv_heads = 1, .head_dim = head_dim};
-    layer.token_stride = head_dim;
-    layer.head_stride = layer.block_stride = std::size_t{16} * head_dim;
-    for (auto* bytes : {&keys, &values}) bytes->resize((num_blocks + 1) * layer.block_stride * (dtype == KvDtype::f32 ? 4 : 2));
+    layer.token_stride = row_elements(dtype, head_dim);
+    layer.head_stride = layer.block_stride = std::size_t{16} * layer.token_stride;
+    for (auto* bytes : {&keys, &values}) bytes->resize((num_blocks + 1) * layer.block_stride * element_bytes(dtype));
     layer.keys = keys.data();
     layer.values = values.data();
     std::vector<std::int64_t> slots;
@@ -159,7 +159,7 @@ std::vector<float> attend(const Kernels& kernels, const DigestCache& cache, Atte
 }
 
 void add_attention(const Kernels& kernels, Digests& digests) {
-  for (const auto& [name, dtype] : {std::pair("bf16", KvDtype::bf16), {"f32", KvDtype::f32}}) {
+  for (const auto& [name, dtype] : {std::pair("bf16", KvDtype::bf16), {"f32", KvDtype::f32}, {"int8", KvDtype::int8}}) {
     for (const auto& [dim, group] : {std::pair(16U, 1U), {48U, 2U}, {64U, 3U}, {80U, 5U}, {128U, 4U}, {256U, 1U}, {576U, 2U}}) {
       for (const auto& [rows, length] : {std::pair(1U, 1U), {1U, 700U}, {35U, 530U}}) {
         Random random(dim + length);

@@ -93,19 +93,19 @@ const std::vector<Variant>& variants() {
                                         {"granite", "IQ4_XS", ActivationMode::int16, KvDtype::f32},
                                         {"smollm3", "IQ4_NL", ActivationMode::int8, KvDtype::bf16},
                                         {"olmo2", "Q2_K", ActivationMode::int16, KvDtype::bf16},
-                                        {"mistral", "Q4_1", ActivationMode::int16, KvDtype::bf16},
-                                        {"gemma2", "mixed", ActivationMode::int16, KvDtype::bf16},
+                                        {"mistral", "Q4_1", ActivationMode::int16, KvDtype::int8},
+                                        {"gemma2", "mixed", ActivationMode::int16, KvDtype::int8},
                                         {"gemma2", "F32", ActivationMode::f32, KvDtype::f32},
                                         {"qwen2_moe", "Q4_1", ActivationMode::int16, KvDtype::bf16},
                                         {"qwen3_moe", "F32", ActivationMode::f32, KvDtype::f32},
                                         {"olmoe", "Q8_0", ActivationMode::int8, KvDtype::bf16},
                                         {"gpt_oss", "MXFP4", ActivationMode::int16, KvDtype::bf16},
-                                        {"deepseek_v2", "Q8_0", ActivationMode::int16, KvDtype::bf16},
+                                        {"deepseek_v2", "Q8_0", ActivationMode::int16, KvDtype::int8},
                                         {"deepseek_v3", "F32", ActivationMode::f32, KvDtype::f32},
                                         {"gpt_oss", "F32", ActivationMode::f32, KvDtype::f32},
                                         {"lfm2", "Q8_0", ActivationMode::int16, KvDtype::bf16},
                                         {"lfm2", "F32", ActivationMode::f32, KvDtype::f32},
-                                        {"granitemoehybrid", "Q4_1", ActivationMode::int8, KvDtype::bf16},
+                                        {"granitemoehybrid", "Q4_1", ActivationMode::int8, KvDtype::int8},
                                         {"falcon_h1", "BF16", ActivationMode::int16, KvDtype::bf16}};
   return all;
 }

@@ -48,6 +48,7 @@ TEST_F(KvFingerprint, FollowsFromModelLayoutAndArithmetic) {
   EXPECT_EQ(of(layout_of(16, KvDtype::bf16, 999)), same) << "how many blocks there are does not matter";
   EXPECT_NE(of(layout_of(32, KvDtype::bf16)), same);
   EXPECT_NE(of(layout_of(16, KvDtype::f32)), same);
+  EXPECT_NE(of(layout_of(16, KvDtype::int8)), same);
   EXPECT_NE(of(layout_of(16, KvDtype::bf16), ActivationMode::f32), same);
   EXPECT_NE(of(layout_of(16, KvDtype::bf16), ActivationMode::int8), same);
   EXPECT_NE(of(layout_of(16, KvDtype::bf16), ActivationMode::int8), of(layout_of(16, KvDtype::bf16), ActivationMode::f32));

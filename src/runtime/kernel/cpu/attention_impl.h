@@ -19,14 +19,15 @@ namespace {
 
 // Products of queries and keys to scores.
 // A score that is NaN or infinite becomes NaN, so that it reaches the whole row and no other.
-Vec to_scores(const Pass& pass, Vec products) {
+Vec to_scores(const Pass& pass, const Tile& tile, std::uint32_t sub, Vec products) {
+  if (pass.layer->dtype == KvDtype::int8) products = products * Vec::load(tile.key_scales + std::size_t{16} * sub);
   const Vec scores = products * Vec::set(pass.item->scale);
   return pass.item->soft_cap == 0.0F ? finite_or_nan(scores) : soft_capped(scores, Vec::set(pass.item->soft_cap));
 }
 
 // S subtiles from `sub` on against R queries: a query's value, once loaded, meets the keys of all.
 template <int R, int S>
-void take_scores_of(const Pass& pass, const float* const* q, std::uint32_t sub) {
+void take_scores_of(const Pass& pass, const Tile& tile, const float* const* q, std::uint32_t sub) {
   const std::uint32_t dim = pass.layer->head_dim;
   const std::size_t subtile = std::size_t{dim} * 16;
   const float* k = pass.scratch.keys + sub * subtile;
@@ -47,17 +48,19 @@ void take_scores_of(const Pass& pass, const float* const* q, std::uint32_t sub) 
     }
   }
   for (int r = 0; r < R; ++r)
-    for (int s = 0; s < S; ++s)
-      to_scores(pass, even[r][s] + odd[r][s]).store(pass.scratch.scores + r * kTileTokens + (sub + static_cast<std::uint32_t>(s)) * 16);
+    for (int s = 0; s < S; ++s) {
+      const std::uint32_t at = sub + static_cast<std::uint32_t>(s);
+      to_scores(pass, tile, at, even[r][s] + odd[r][s]).store(pass.scratch.scores + r * kTileTokens + std::size_t{at} * 16);
+    }
 }
 
 template <int R>
-void take_scores(const Pass& pass, std::uint32_t query, std::uint32_t num_subtiles) {
+void take_scores(const Pass& pass, const Tile& tile, std::uint32_t query, std::uint32_t num_subtiles) {
   const float* q[R];
   for (int r = 0; r < R; ++r) q[r] = pass.q(query + static_cast<std::uint32_t>(r));
   std::uint32_t sub = 0;
-  for (; sub + Vec::kScoreSubtiles <= num_subtiles; sub += Vec::kScoreSubtiles) take_scores_of<R, Vec::kScoreSubtiles>(pass, q, sub);
-  for (; sub < num_subtiles; ++sub) take_scores_of<R, 1>(pass, q, sub);
+  for (; sub + Vec::kScoreSubtiles <= num_subtiles; sub += Vec::kScoreSubtiles) take_scores_of<R, Vec::kScoreSubtiles>(pass, tile, q, sub);
+  for (; sub < num_subtiles; ++sub) take_scores_of<R, 1>(pass, tile, q, sub);
 }
 
 // N words of 16 keys, that is 2 N dims from `dim` on, against R queries.
@@ -86,7 +89,7 @@ void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
     for (; d + 32 <= dim; d += 32)
       add_products<R, 16>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 16), q, d, even, odd);
     if (d < dim) add_products<R, 8>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 8), q, d, even, odd);
-    for (int r = 0; r < R; ++r) to_scores(pass, even[r] + odd[r]).store(pass.scratch.scores + r * kTileTokens + sub * 16);
+    for (int r = 0; r < R; ++r) to_scores(pass, tile, sub, even[r] + odd[r]).store(pass.scratch.scores + r * kTileTokens + sub * 16);
   }
 }
 
@@ -168,6 +171,17 @@ void take_whole_weights(const Pass& pass, std::uint32_t query, float* factors) {
   for (int r = 0; r < R; ++r) factors[r] = take_sum(pass, query + static_cast<std::uint32_t>(r), maxima[r], sums[r].sum());
 }
 
+// Weights of R queries that are summed, to those of codes.
+template <int R>
+void scale_weights(const Pass& pass, const Tile& tile, std::uint32_t num_subtiles) {
+  for (int r = 0; r < R; ++r) {
+    for (std::uint32_t sub = 0; sub < num_subtiles; ++sub) {
+      float* const weights = pass.scratch.scores + r * kTileTokens + std::size_t{16} * sub;
+      (Vec::load(weights) * Vec::load(tile.value_scales + std::size_t{16} * sub)).store(weights);
+    }
+  }
+}
+
 // C vectors of R outputs from dim d on; load(t, i) is vector i of the values of token t there.
 template <int R, int C, class Load>
 void add_values(const Pass& pass, std::uint32_t query, const float* factors, Seen tokens, std::uint32_t d, Load load) {
@@ -196,7 +210,7 @@ void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
   const Seen seen{seen_of(pass, query, tile).begin, seen_of(pass, query + R - 1, tile).end};
   if (seen.begin >= seen.end) return;
   const std::uint32_t num_subtiles = (seen.end + 15) / 16;
-  take_scores<R>(pass, query, num_subtiles);
+  take_scores<R>(pass, tile, query, num_subtiles);
   float factors[R];
   const bool whole = seen_of(pass, query, tile).covers() && seen_of(pass, query + R - 1, tile).covers();
   if (whole) take_whole_weights<R>(pass, query, factors);
@@ -204,6 +218,7 @@ void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
     const std::uint32_t one = query + static_cast<std::uint32_t>(r);
     factors[r] = take_weights(pass, one, pass.scratch.scores + r * kTileTokens, seen_of(pass, one, tile), num_subtiles);
   }
+  if (pass.layer->dtype == KvDtype::int8) scale_weights<R>(pass, tile, num_subtiles);
   const std::uint32_t dim = pass.layer->head_dim;
   std::uint32_t d = 0;
   const auto load = [&](std::uint32_t t, int c) { return Vec::load(pass.scratch.values + std::size_t{t} * dim + d + 16 * c); };
@@ -290,7 +305,7 @@ void walk_segments(const Pass& pass, Stretch stretch, Finish finish, FindAfter f
   for (std::uint32_t sub = 0; sub < kSubtiles; ++sub) fetch(pass, tiles[0], sub);
   const std::uint32_t first = stretch.first / kTileTokens;
   for (std::uint32_t i = first; i <= stretch.last / kTileTokens; ++i) {
-    const Tile& tile = tiles[(i - first) % 2];
+    Tile& tile = tiles[(i - first) % 2];
     Tile& next = tiles[(i - first + 1) % 2];
     stretch.find(pass, (i + 1) * kTileTokens, next);
     if (i % kSegmentTiles == 0 || (i == first && !stretch.goes_on)) begin_segment(pass);
@@ -299,6 +314,7 @@ void walk_segments(const Pass& pass, Stretch stretch, Finish finish, FindAfter f
     if (once) {
       attend_once<Vec::kQueries>(pass, tile, fetched);
     } else {
+      if (pass.layer->dtype == KvDtype::int8) load_scales(pass, tile);
       load_keys(pass, tile, fetched);
       load_values(pass, tile);
       attend_queries<Vec::kQueries>(pass, 0, tile);

@@ -44,10 +44,13 @@ struct Tile {
   std::uint32_t count;
   const std::byte* keys[kTileTokens];
   const std::byte* values[kTileTokens];
+  // Of int8, from load_scales() on; as many as there are keys.
+  float key_scales[kTileTokens];
+  float value_scales[kTileTokens];
 };
 
 std::size_t element_bytes(const Pass& pass) {
-  return pass.layer->dtype == KvDtype::f32 ? 4 : 2;
+  return element_bytes(pass.layer->dtype);
 }
 
 // Rows of a block lie together; blocks lie anywhere.
@@ -65,12 +68,15 @@ void find_tile(const Pass& pass, std::uint32_t first, std::uint32_t count, Tile&
       tile.values[t] = layer.values + (at + offset * layer.token_stride) * bytes;
     }
   }
-  for (std::uint32_t t = count; t % 16 != 0; ++t) tile.keys[t] = tile.keys[count - 1];
+  for (std::uint32_t t = count; t % 16 != 0; ++t) {
+    tile.keys[t] = tile.keys[count - 1];
+    tile.values[t] = tile.values[count - 1];
+  }
 }
 
 // Tokens 16 * sub .. 16 * sub + 15 of a tile on their way to the cache.
 void fetch(const Pass& pass, const Tile& tile, std::uint32_t sub) {
-  const std::size_t row_bytes = pass.layer->head_dim * element_bytes(pass);
+  const std::size_t row_bytes = row_elements(pass.layer->dtype, pass.layer->head_dim) * element_bytes(pass);
   const std::uint32_t end = 16 * sub + 16 < tile.count ? 16 * sub + 16 : tile.count;
   for (std::uint32_t t = 16 * sub; t < end; ++t) {
     for (std::size_t at = 0; at < row_bytes; at += 64) {
@@ -80,8 +86,36 @@ void fetch(const Pass& pass, const Tile& tile, std::uint32_t sub) {
   }
 }
 
+float scale_behind(const std::byte* row, std::uint32_t dim) {
+  float scale = 0.0F;
+  __builtin_memcpy(&scale, row + dim, sizeof scale);
+  return scale;
+}
+
+void load_scales(const Pass& pass, Tile& tile) {
+  for (std::uint32_t t = 0; t < tile.count || t % 16 != 0; ++t) {
+    tile.key_scales[t] = scale_behind(tile.keys[t], pass.layer->head_dim);
+    tile.value_scales[t] = scale_behind(tile.values[t], pass.layer->head_dim);
+  }
+}
+
+void load_codes_of_keys(const Pass& pass, const Tile& tile, const Tile& next) {
+  const std::uint32_t dim = pass.layer->head_dim;
+  const std::uint32_t num_words = dim / 4;
+  for (std::uint32_t sub = 0; sub * 16 < tile.count; ++sub) {
+    fetch(pass, next, sub);
+    float* out = pass.scratch.keys + std::size_t{sub} * dim * 16;
+    for (std::uint32_t first = 0; first < num_words; first += 16) {
+      const std::uint32_t n = num_words - first < 16 ? num_words - first : 16;
+      const Words words = Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{4} * first, n);
+      for (std::uint32_t w = 0; w < n; ++w) words.store_i8(static_cast<int>(w), out + std::size_t{first + w} * 64);
+    }
+  }
+}
+
 void load_keys(const Pass& pass, const Tile& tile, const Tile& next) {
   const std::uint32_t dim = pass.layer->head_dim;
+  if (pass.layer->dtype == KvDtype::int8) return load_codes_of_keys(pass, tile, next);
   const bool full = pass.layer->dtype == KvDtype::f32;
   const std::uint32_t num_words = full ? dim : dim / 2;
   for (std::uint32_t sub = 0; sub * 16 < tile.count; ++sub) {
@@ -107,8 +141,10 @@ void load_values(const Pass& pass, const Tile& tile) {
   float* out = pass.scratch.values;
   for (std::uint32_t t = 0; t < tile.count; ++t, out += dim) {
     for (std::uint32_t d = 0; d < dim; d += 16) {
-      const Vec v = pass.layer->dtype == KvDtype::f32 ? Vec::load(reinterpret_cast<const float*>(tile.values[t]) + d)
-                                                      : Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(tile.values[t]) + d);
+      const std::byte* const at = tile.values[t] + d * element_bytes(pass);
+      const Vec v = pass.layer->dtype == KvDtype::f32    ? Vec::load(reinterpret_cast<const float*>(at))
+                    : pass.layer->dtype == KvDtype::bf16 ? Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(at))
+                                                         : Vec::load_i8(reinterpret_cast<const std::uint8_t*>(at));
       v.store(out + d);
     }
   }

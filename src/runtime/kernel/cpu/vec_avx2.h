@@ -118,8 +118,9 @@ struct Words {
   static Words transpose(const std::byte* const* rows, std::size_t byte_offset, std::uint32_t n) {
     Words out;
     for (std::uint32_t word = 0; word < n; word += 8) {
-      transpose8(rows, byte_offset + std::size_t{4} * word, &out.v[2 * word]);
-      transpose8(rows + 8, byte_offset + std::size_t{4} * word, &out.v[2 * word + 1]);
+      const std::uint32_t left = n - word < 8 ? n - word : 8;
+      transpose8(rows, byte_offset + std::size_t{4} * word, left, &out.v[2 * word]);
+      transpose8(rows + 8, byte_offset + std::size_t{4} * word, left, &out.v[2 * word + 1]);
     }
     return out;
   }
@@ -135,6 +136,14 @@ struct Words {
     const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
     return {_mm256_castsi256_ps(_mm256_and_si256(v[2 * word], mask)), _mm256_castsi256_ps(_mm256_and_si256(v[2 * word + 1], mask))};
   }
+  // The word as four signed bytes, 16 floats of each.
+  void store_i8(int word, float* out) const {
+    for (int i = 0; i < 4; ++i) {
+      const __m128i shift = _mm_cvtsi32_si128(24 - 8 * i);
+      for (int half = 0; half < 2; ++half)
+        _mm256_storeu_ps(out + 16 * i + 8 * half, _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sll_epi32(v[2 * word + half], shift), 24)));
+    }
+  }
   void store_bf16(int word, float* low, float* high) const {
     even(word).store(low);
     odd(word).store(high);
@@ -143,11 +152,12 @@ struct Words {
  private:
   static void put(float* out, __m256i x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), x); }
 
-  // 8 rows of 8 words to every second register of `out`.
-  static void transpose8(const std::byte* const* rows, std::size_t byte_offset, __m256i* out) {
+  // 8 rows of n words, at most 8, to every second register of `out`.
+  static void transpose8(const std::byte* const* rows, std::size_t byte_offset, std::uint32_t n, __m256i* out) {
     __m256i t[8];
     __m256i u[8];
-    for (int i = 0; i < 8; ++i) t[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[i] + byte_offset));
+    const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    for (int i = 0; i < 8; ++i) t[i] = _mm256_maskload_epi32(reinterpret_cast<const int*>(rows[i] + byte_offset), mask);
     for (int i = 0; i < 8; i += 2) {
       u[i] = _mm256_unpacklo_epi32(t[i], t[i + 1]);
       u[i + 1] = _mm256_unpackhi_epi32(t[i], t[i + 1]);

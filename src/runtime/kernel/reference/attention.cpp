@@ -18,9 +18,17 @@ float element(const PagedKvLayer& layer, const std::byte* cache, std::size_t at)
     std::memcpy(&value, cache + at * 4, 4);
     return value;
   }
+  if (layer.dtype == KvDtype::int8) return static_cast<float>(static_cast<std::int8_t>(cache[at]));
   std::uint16_t bits = 0;
   std::memcpy(&bits, cache + at * 2, 2);
   return bf16_to_float(bits);
+}
+
+// What the codes of the row that begins at `at` are multiplied with.
+float row_scale(const PagedKvLayer& layer, const std::byte* cache, std::size_t at) {
+  float scale = 1.0F;
+  if (layer.dtype == KvDtype::int8) std::memcpy(&scale, cache + at + layer.head_dim, sizeof scale);
+  return scale;
 }
 
 std::size_t offset_of(const PagedKvLayer& layer, const AttentionItem& item, std::uint32_t position) {
@@ -36,7 +44,8 @@ float score(const PagedKvLayer& layer, const AttentionItem& item, const float* q
     even = std::fma(q[d], element(layer, layer.keys, at + d), even);
     odd = std::fma(q[d + 1], element(layer, layer.keys, at + d + 1), odd);
   }
-  const float product = (even + odd) * item.scale;
+  const float chains = layer.dtype == KvDtype::int8 ? (even + odd) * row_scale(layer, layer.keys, at) : even + odd;
+  const float product = chains * item.scale;
   if (item.soft_cap != 0.0F) return soft_capped(product, item.soft_cap);
   return std::isfinite(product) ? product : NAN;
 }
@@ -65,6 +74,8 @@ void attend_tile(const PagedKvLayer& layer, const AttentionItem& item, const flo
   const float factor = exp_polynomial(sums.maximum - next);
   sums.sum = std::fma(sums.sum, factor, sum_lanes(lanes));
   sums.maximum = next;
+  for (std::uint32_t t = begin; t < count && layer.dtype == KvDtype::int8; ++t)
+    p[t] *= row_scale(layer, layer.values, offset_of(layer, item, tile + t));
   for (std::uint32_t d = 0; d < layer.head_dim; ++d) {
     sums.out[d] *= factor;
     for (std::uint32_t t = begin; t < count; ++t)

@@ -13,7 +13,7 @@ const char* name_of(ActivationMode mode) {
 
 // How many blocks there are does not matter.
 std::string describe_layout(const KvLayout& layout) {
-  std::string text = fmt::format("{} pages {}", layout.dtype == KvDtype::bf16 ? "bf16" : "f32", fmt::join(layout.page_bytes, " "));
+  std::string text = fmt::format("{} pages {}", quire::name_of(layout.dtype), fmt::join(layout.page_bytes, " "));
   for (const KvGroupLayout& group : layout.groups)
     text +=
         fmt::format(" group {} {} {} {}", group.block_size, group.kernel_block_size, group.sliding_window(), fmt::join(group.layers, " "));
