@@ -29,7 +29,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench")
 import machine  # noqa: E402
 
 WORDS = "river stone cloud lamp garden engine copper winter music paper silver bridge ocean candle forest clock".split()
-FLAGS = ["--max-model-len", "512", "--max-num-seqs", "16", "--num-blocks", "600", "--log-level", "error"]
+# A journal of 1 MiB is full with the first questions; that of 32, which servers have, grows for an hour.
+FLAGS = ["--max-model-len", "512", "--max-num-seqs", "16", "--num-blocks", "600", "--log-level", "error", "--journal-memory", "1MiB"]
 WANTS_PARAMS = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,
                 "remote_host": None, "remote_port": None}  # fmt: skip
 NOTHING_SEEN = {"answers": 0, "wrong": 0, "failed": 0, "slowest_s": 0.0}
@@ -182,7 +183,7 @@ def main() -> int:
     parser.add_argument("--idle", type=float, default=0, metavar="SECONDS", help="of calm requests behind the kills")
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--patience", type=float, default=60, metavar="SECONDS", help="that no attempt may take (default: %(default)s)")
-    parser.add_argument("--growth-mib", type=float, default=32)
+    parser.add_argument("--growth-mib", type=float, default=6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--proxy", help="a command for vLLM's toy_proxy_server.py, in place of a proxy of ours")
     options = parser.parse_args()
