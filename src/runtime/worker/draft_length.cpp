@@ -86,7 +86,7 @@ DraftLength::Choice DraftLength::choose(std::uint32_t num_requests) {
   ++num_choices_;
   if (num_requests == 0 || max_drafts_ == 0) return {};
   const bool is_plain = num_choices_ % kPlainEvery == 0 || (num_choices_ >= kFirstPlain && std::has_single_bit(num_choices_));
-  if (!pass_.is_known() || !draft_.is_known()) return {.num_drafts = max_drafts_, .max_missing = kAny};
+  if (whatever_they_cost_ || !pass_.is_known() || !draft_.is_known()) return {.num_drafts = max_drafts_, .max_missing = kAny};
   std::uint32_t best = 0;
   double best_s = step_s(num_requests, 0);  // per token of each request
   const double plain_s = best_s;

@@ -29,7 +29,9 @@ class DraftLength {
     bool is_probe = false;  // drafts do not pay, and one request has some, to see whether that has changed
   };
 
-  explicit DraftLength(std::uint32_t max_drafts) : max_drafts_(max_drafts) {}
+  // whatever_they_cost: always max_drafts.
+  explicit DraftLength(std::uint32_t max_drafts, bool whatever_they_cost = false)
+      : max_drafts_(max_drafts), whatever_they_cost_(whatever_they_cost) {}
 
   // A pass of the model: rows of its batch, of which so many were sampled from. One that is mostly prompts tells nothing.
   void saw_pass(std::uint32_t num_rows, std::uint32_t num_sampled_rows, double seconds);
@@ -51,6 +53,7 @@ class DraftLength {
   [[nodiscard]] Choice probe();
 
   std::uint32_t max_drafts_;
+  bool whatever_they_cost_;
   double acceptance_ = 0.7;  // of a draft behind right ones; begins hopeful
   double outputs_per_request_ = 128.0;
   TimeLine pass_, draft_;

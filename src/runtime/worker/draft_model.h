@@ -21,6 +21,7 @@ struct DraftLimits {
   std::uint32_t max_drafts = 0;     // of a request
   std::uint32_t max_rows = 0;       // of one pass, two for each request at least
   std::uint32_t vocab_size = 0;     // of the model that verifies them: what is beyond is no draft
+  bool whatever_they_cost = false;  // max_drafts in every step, whether they pay or not: what tests can count on
 };
 
 struct DraftRequest {

@@ -7,7 +7,9 @@
 namespace quire {
 
 ModelProposer::ModelProposer(std::unique_ptr<DraftModel> model)
-    : model_(std::move(model)), length_(model_->limits().max_drafts), num_outputs_(model_->limits().max_num_seqs) {
+    : model_(std::move(model)),
+      length_(model_->limits().max_drafts, model_->limits().whatever_they_cost),
+      num_outputs_(model_->limits().max_num_seqs) {
   requests_.reserve(model_->limits().max_num_seqs);
 }
 

@@ -94,6 +94,16 @@ TEST(DraftLength, DraftsThatAreNeverRightStopButForProbes) {
   EXPECT_GT(machine.num_probes(), 20U);
 }
 
+TEST(DraftLength, WhateverTheyCostMeansAlways) {
+  DraftLength length(3, true);
+  length.saw_pass(1, 1, 1.0);
+  for (int i = 0; i < 200; ++i) {
+    length.saw_drafting(1, 3, 1e6);
+    length.saw_verified(3, 0);
+    EXPECT_EQ(length.choose(1).num_drafts, 3U);
+  }
+}
+
 TEST(DraftLength, DraftsThatAreOftenRightAreSome) {
   Machine machine;
   const Costs costs{.row_s = 0.002, .acceptance = 0.6};
