@@ -15,8 +15,10 @@ namespace {
 constexpr const char* kOption = "speculative_model";
 constexpr std::uint32_t kMostPadding = 128;  // rows of embeddings beyond the last token are padded differently in the sizes of a family
 
-Error named(Error error) {
-  error.message = error.field.empty() ? error.message : error.field + ": " + error.message;
+// What is wrong with the file at `path`.
+Error named(Error error, const std::string& path) {
+  if (!error.field.empty()) error.message = fmt::format("{}: {}", error.field, error.message);
+  if (!error.message.contains(path)) error.message = fmt::format("{}: {}", path, error.message);
   error.field = kOption;
   return error;
 }
@@ -59,9 +61,9 @@ Result<void> check_draft(const ModelInfo& draft, const std::string& draft_path, 
 Result<std::optional<DraftFile>> open_draft(const EngineOptions& options, const ModelInfo& target) {
   if (options.draft_model.empty()) return std::nullopt;
   auto file = ModelFile::open(options.draft_model);
-  if (!file) return std::unexpected(named(std::move(file.error())));
+  if (!file) return std::unexpected(named(std::move(file.error()), options.draft_model));
   auto info = file->info(options.weights.quantise);
-  if (!info) return std::unexpected(named(std::move(info.error())));
+  if (!info) return std::unexpected(named(std::move(info.error()), options.draft_model));
   if (auto valid = check_draft(*info, options.draft_model, target, options.model); !valid) return std::unexpected(valid.error());
   return DraftFile{.file = *std::move(file), .info = *std::move(info)};
 }
@@ -75,10 +77,10 @@ Result<std::unique_ptr<DraftModel>> load_draft(const DraftFile& draft, const Eng
                            .max_rows = std::max(scheduler.max_num_batched_tokens, 2 * scheduler.max_num_seqs),
                            .vocab_size = target.vocab_size};
   auto own_layout = plan_draft_kv(draft.info, options, layout);
-  if (!own_layout) return std::unexpected(named(std::move(own_layout.error())));
+  if (!own_layout) return std::unexpected(named(std::move(own_layout.error()), options.draft_model));
   const auto num_groups = static_cast<std::uint32_t>(own_layout->groups.size());
   auto cache = KvCache::create(*std::move(own_layout));
-  if (!cache) return std::unexpected(named(std::move(cache.error())));
+  if (!cache) return std::unexpected(named(std::move(cache.error()), options.draft_model));
   WeightsOptions weights = options.weights;
   weights.expert_bytes = 0;
   auto model = load_model(draft.file, draft.info,
@@ -90,7 +92,7 @@ Result<std::unique_ptr<DraftModel>> load_draft(const DraftFile& draft, const Eng
                            .num_cache_groups = num_groups,
                            .pool = &pool,
                            .weights = std::move(weights)});
-  if (!model) return std::unexpected(named(std::move(model.error())));
+  if (!model) return std::unexpected(named(std::move(model.error()), options.draft_model));
   return std::make_unique<DraftModel>(limits, *std::move(model), *std::move(cache), pool);
 }
 

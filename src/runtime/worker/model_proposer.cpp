@@ -34,7 +34,7 @@ void ModelProposer::propose(const Batch& batch, std::span<const std::uint32_t> n
   length_.saw_drafting(times.num_requests, times.num_passes, times.pass_s);
 }
 
-// A probe goes to the request that has least to catch up with.
+// A probe goes to the request that has least to catch up with. A first token does not wait for the draft model to read the prompt.
 void ModelProposer::choose_requests(const DraftLength::Choice& choice) {
   if (choice.num_drafts == 0) return;
   const auto num_missing = [this](const DraftRequest& request) { return model_->num_missing(request.slot, request.history); };
@@ -43,7 +43,7 @@ void ModelProposer::choose_requests(const DraftLength::Choice& choice) {
     return;
   }
   for (DraftRequest& request : requests_)
-    if (num_missing(request) <= choice.max_missing) request.num_drafts = choice.num_drafts;
+    if (num_outputs_[request.slot.value] > 1 && num_missing(request) <= choice.max_missing) request.num_drafts = choice.num_drafts;
 }
 
 std::span<const TokenId> ModelProposer::drafts(std::size_t request) const {
