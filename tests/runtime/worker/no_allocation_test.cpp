@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "runtime/model/rig.h"
 #include "runtime/model/tiny_model.h"
 #include "runtime/worker/draft_model.h"
 #include "runtime/worker/prompt_drive.h"
