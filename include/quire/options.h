@@ -162,7 +162,7 @@ struct KvSwapOptions {
 // Drafts of an answer that repeats what its prompt or itself has said (vLLM's method "ngram", with its names): the last tokens are looked
 // up, and what followed them there is computed along with the next token. Changes the speed of answers, and not a bit of them.
 struct NgramOptions {
-  std::uint32_t num_speculative_tokens = 0;  // drafts per step; 0: off
+  std::uint32_t num_speculative_tokens = 0;  // drafts per step; 0: off, or 4 with EngineOptions::draft_model
   // Tokens that must be found again: as many of prompt_lookup_max as can be, at least prompt_lookup_min.
   std::uint32_t prompt_lookup_min = 5, prompt_lookup_max = 5;
 
@@ -227,6 +227,9 @@ struct EngineOptions {
   std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one, itself among them
   KvLoadFailurePolicy kv_load_failure = KvLoadFailurePolicy::recompute;
   NgramOptions speculation;
+  // A smaller model of the same vocabulary, a GGUF file or a Hugging Face folder, whose guesses are the drafts instead of what is looked
+  // up: num_speculative_tokens at most (0: 4), fewer or none where they do not pay. Empty: none.
+  std::string draft_model;
   AdapterOptions adapters;
   WeightsOptions weights;
   ActivationMode activations = ActivationMode::int16;

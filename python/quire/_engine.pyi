@@ -184,10 +184,17 @@ class EngineConfig:
 
     @property
     def num_speculative_tokens(self) -> int:
-        """0: off."""
+        """0: off, or 4 with speculative_model."""
 
     @num_speculative_tokens.setter
     def num_speculative_tokens(self, arg: int, /) -> None: ...
+
+    @property
+    def speculative_model(self) -> str:
+        """A smaller one that makes drafts; empty: none."""
+
+    @speculative_model.setter
+    def speculative_model(self, arg: str, /) -> None: ...
 
     @property
     def prompt_lookup_min(self) -> int:

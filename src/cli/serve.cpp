@@ -56,7 +56,7 @@ void print_kv_disk(const KvTierStats& tier, const std::string& folder) {
 }
 
 // Options whose flags have their names.
-constexpr std::array<std::string_view, 33> kNamedAsFlags{"kv_dram",
+constexpr std::array<std::string_view, 34> kNamedAsFlags{"kv_dram",
                                                          "kv_disk",
                                                          "kv_disk_budget",
                                                          "kv_remote",
@@ -88,7 +88,8 @@ constexpr std::array<std::string_view, 33> kNamedAsFlags{"kv_dram",
                                                          "kv_swap_disk_budget",
                                                          "weights_cache",
                                                          "weights_cache_budget",
-                                                         "expert_memory"};
+                                                         "expert_memory",
+                                                         "speculative_model"};
 
 // The engine names its options, and these are given as flags.
 Error as_flag(Error error) {
@@ -128,6 +129,8 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
     fmt::print("Experts: {} of {} in memory (--expert-memory), the others are read from {} when they are wanted\n",
                format_bytes(std::min(bytes, engine.model().expert_bytes)), format_bytes(engine.model().expert_bytes),
                engine.options().weights.cache_folder);
+  if (const EngineOptions& made = engine.options(); !made.draft_model.empty())
+    fmt::print("Drafts: up to {} tokens of {} (--speculative-model)\n", made.speculation.num_speculative_tokens, made.draft_model);
   for (const std::string& note : engine.model().notes)
     if (note.starts_with("packed weights: ")) fmt::print("{}\n", note);
   if (const auto swap = engine.stats().kv_swap)

@@ -11,6 +11,7 @@
 #include "base/usable_cores.h"
 #include "base/usable_memory.h"
 #include "core/kv/hash/hash_function.h"
+#include "engine/draft.h"
 #include "engine/engine_parts.h"
 #include "engine/kv_plan.h"
 #include "engine/resolve_options.h"
@@ -175,7 +176,10 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   if (!file) return std::unexpected(file.error());
   const Result<ModelInfo> header = file->info(options.weights.quantise);
   if (!header) return std::unexpected(header.error());
-  const Result<EngineOptions> resolved = resolve_options(options, *header, {usable_cores(), usable_memory_bytes()});
+  const auto draft = open_draft(options, *header);
+  if (!draft) return std::unexpected(draft.error());
+  const std::uint64_t draft_bytes = draft->has_value() ? (*draft)->info.weight_bytes : 0;
+  const Result<EngineOptions> resolved = resolve_options(options, *header, {usable_cores(), usable_memory_bytes(), draft_bytes});
   if (!resolved) return std::unexpected(resolved.error());
   // Once more, with everything resolved: the numbers of the first plan went into the options.
   auto plan = plan_kv(*header, *resolved);
@@ -218,10 +222,17 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
                            .progress = progress,
                            .weights = resolved->weights});
   if (!model) return std::unexpected(model.error());
+  std::unique_ptr<DraftModel> draft_model;
+  if (draft->has_value()) {
+    auto loaded = load_draft(**draft, *resolved, *header, cache->layout(), *pool);
+    if (!loaded) return std::unexpected(std::move(loaded.error()));
+    draft_model = *std::move(loaded);
+  }
   const ModelInfo info = (*model)->info();
   auto encoder_inputs = info.has_encoder() || info.pictures.any() ? std::make_shared<LiveEncoderInputs>() : nullptr;
   auto worker = std::make_unique<Worker>(worker_limits(*resolved), std::move(pool), std::move(*model), std::move(*cache),
-                                         WorkerSources{std::move(transport), observer, adapters->live.get(), encoder_inputs.get()});
+                                         WorkerSources{std::move(transport), observer, adapters->live.get(), encoder_inputs.get()},
+                                         std::move(draft_model));
   return make_engine(*resolved, info,
                      {.worker = std::move(worker),
                       .seams = std::move(seams),

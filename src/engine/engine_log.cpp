@@ -11,6 +11,9 @@ void EngineLog::started(const ModelInfo& model, const EngineOptions& options) {
                   {"blocks", std::uint64_t{options.cache.num_blocks} - 1},
                   {"max_model_len", std::uint64_t{options.scheduler.max_model_len}},
                   {"max_num_seqs", std::uint64_t{options.scheduler.max_num_seqs}}});
+  if (!options.draft_model.empty())
+    logger_->write(LogLevel::info, "draft_model",
+                   {{"model", options.draft_model}, {"num_speculative_tokens", std::uint64_t{options.speculation.num_speculative_tokens}}});
 }
 
 void EngineLog::grown(std::string_view event, std::uint64_t now, std::uint64_t& told) {

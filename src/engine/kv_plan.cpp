@@ -202,6 +202,30 @@ Result<KvLayout> plan_kv_layout(const ModelInfo& model, const EngineOptions& opt
   return std::move(plan->layout);
 }
 
+Result<KvLayout> plan_draft_kv(const ModelInfo& draft, const EngineOptions& options, const KvLayout& target) {
+  EngineOptions own = options;
+  own.cache.mamba_cache_mode.reset();
+  const auto blocks = plan_blocks(draft, own);
+  if (!blocks) return std::unexpected(blocks.error());
+  const auto groups = kv_cache_groups(layer_specs(draft, own, *blocks), false);
+  if (!groups) return std::unexpected(groups.error());
+  const auto one_block = kv_cache_config(*groups, 0, {.num_blocks_override = 1});
+  if (!one_block) return std::unexpected(one_block.error());
+  const std::uint64_t bytes_per_block = make_kv_layout(*one_block, own.cache.dtype).bytes_per_block();
+  // A group of the target may keep fewer tokens than all: what one group alone would hold is the most.
+  std::uint64_t num_tokens = 0;
+  for (const KvGroupLayout& group : target.groups)
+    num_tokens = std::max(num_tokens, std::uint64_t{target.num_blocks - 1} * group.block_size);
+  num_tokens = std::min(num_tokens, std::uint64_t{own.scheduler.max_num_seqs} * own.scheduler.max_model_len);
+  const std::uint64_t num_needed = (num_tokens + blocks->block_size - 1) / blocks->block_size * groups->size();
+  const std::uint64_t num_affordable = target.total_bytes() / 4 / bytes_per_block;
+  const auto num_blocks =
+      static_cast<std::uint32_t>(std::clamp<std::uint64_t>(std::min(num_needed, num_affordable), groups->size(), kMaxBlocks - 1));
+  const auto config = kv_cache_config(*groups, 0, {.num_blocks_override = 1 + num_blocks});
+  if (!config) return std::unexpected(config.error());
+  return make_kv_layout(*config, own.cache.dtype);
+}
+
 std::uint64_t kv_blocks_per_request(const KvLayout& layout, std::uint32_t num_tokens, std::uint32_t max_num_batched_tokens) {
   KvMemoryOptions options;
   options.max_model_len = num_tokens;

@@ -22,4 +22,8 @@ struct KvPlan {
 // kv_cache_bytes is resolved; num_blocks and max_model_len may be 0. Errors name the option.
 Result<KvPlan> plan_kv(const ModelInfo& model, const EngineOptions& options);
 
+// That of a draft model beside the cache of `target`: as many tokens, as long as it takes no more than a quarter of its bytes; windows keep
+// all tokens, too. Errors name the draft model.
+Result<KvLayout> plan_draft_kv(const ModelInfo& draft, const EngineOptions& options, const KvLayout& target);
+
 }  // namespace quire

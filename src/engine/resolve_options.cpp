@@ -27,6 +27,7 @@ constexpr std::uint32_t kMaxSeqs = 1U << 16U;
 constexpr std::uint32_t kMaxBatchedTokens = 1U << 20U;
 constexpr std::uint32_t kMaxWaiting = 1U << 24U;
 constexpr std::uint32_t kMaxSpecTokens = 64;
+constexpr std::uint32_t kDefaultSpecTokens = 4;  // with a draft model
 constexpr std::uint32_t kMaxLookup = 1024;
 constexpr std::uint32_t kMaxEventBatches = 10'000'000;
 constexpr std::uint32_t kMaxExplained = 1'000'000;
@@ -132,8 +133,10 @@ Result<void> resolve_weights(WeightsOptions& weights, const ModelInfo& model, co
 }
 
 // What is left beside the weights, but for a fifth: workspaces, tokenizer, clients and the page cache live there too.
-Result<void> resolve_kv_cache_bytes(CacheOptions& cache, std::uint64_t swap_bytes, std::uint64_t weight_bytes, const ModelInfo& model,
-                                    const Machine& machine) {
+// A draft model has a quarter as much for its own (plan_draft_kv).
+Result<void> resolve_kv_cache_bytes(EngineOptions& options, std::uint64_t weight_bytes, const ModelInfo& model, const Machine& machine) {
+  CacheOptions& cache = options.cache;
+  const std::uint64_t swap_bytes = options.kv_swap.bytes;
   if (cache.num_blocks != 0 || cache.kv_cache_bytes != 0) return {};
   if (machine.available_bytes <= weight_bytes + swap_bytes) {
     return fail(ErrorCode::invalid_argument, "kv_cache_bytes",
@@ -143,6 +146,7 @@ Result<void> resolve_kv_cache_bytes(CacheOptions& cache, std::uint64_t swap_byte
                                       : "give the process more memory or serve a smaller model");
   }
   cache.kv_cache_bytes = (machine.available_bytes - weight_bytes - swap_bytes) / 5 * 4;
+  if (!options.draft_model.empty()) cache.kv_cache_bytes = cache.kv_cache_bytes / 5 * 4;
   return {};
 }
 
@@ -203,6 +207,8 @@ Result<void> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) {
 }  // namespace
 
 Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, const Machine& machine) {
+  if (std::uint32_t& count = options.speculation.num_speculative_tokens; !options.draft_model.empty() && count == 0)
+    count = kDefaultSpecTokens;
   if (auto valid = check_ranges(options); !valid) return std::unexpected(valid.error());
   for (const auto check : {check_encoder, check_uncut_pictures})
     if (auto valid = check(options, model); !valid) return std::unexpected(valid.error());
@@ -217,9 +223,8 @@ Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& mo
   if (pressure.pressure_high > 0.0 && pressure.pressure_low == 0.0) pressure.pressure_low = std::min(kPressureLow, pressure.pressure_high);
   if (options.served_model_name.empty()) options.served_model_name = default_served_name(options.model, model);
   if (auto resolved = resolve_weights(options.weights, model, machine); !resolved) return std::unexpected(resolved.error());
-  const std::uint64_t weight_bytes = resident_bytes(options.weights, model);
-  if (auto resolved = resolve_kv_cache_bytes(options.cache, options.kv_swap.bytes, weight_bytes, model, machine); !resolved)
-    return std::unexpected(resolved.error());
+  const std::uint64_t weight_bytes = resident_bytes(options.weights, model) + machine.draft_bytes;
+  if (auto resolved = resolve_kv_cache_bytes(options, weight_bytes, model, machine); !resolved) return std::unexpected(resolved.error());
   if (auto resolved = resolve_kv_cache(options, model); !resolved) return std::unexpected(resolved.error());
   if (auto valid = core_config(options, model).validate(); !valid) return std::unexpected(valid.error());
   return options;

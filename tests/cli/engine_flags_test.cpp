@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "cli/flags/speculation_flags.h"
+
 namespace quire {
 namespace {
 
@@ -77,6 +79,25 @@ TEST(EngineFlags, EveryFlagReachesItsOption) {
   EXPECT_EQ(options.kv_swap.choice, SwapChoice::always);
   EXPECT_EQ(options.max_fork_family, 8U);
   EXPECT_EQ(options.speculation, (NgramOptions{.num_speculative_tokens = 3, .prompt_lookup_min = 2, .prompt_lookup_max = 4}));
+}
+
+TEST(EngineFlags, ADraftModelByItsFlagOrInVllmsJson) {
+  EngineOptions options = parsed("--speculative-model small.gguf --num-speculative-tokens 5");
+  EXPECT_EQ(options.draft_model, "small.gguf");
+  EXPECT_EQ(options.speculation.num_speculative_tokens, 5U);
+  EXPECT_EQ(parsed("--speculative-model small.gguf").speculation.num_speculative_tokens, 0U) << "which is 4 when it is resolved";
+  for (const char* method : {R"(\"method\":\"draft_model\",)", ""}) {
+    options = parsed(std::string("--speculative-config \"{") + method + R"(\"model\":\"small.gguf\",\"num_speculative_tokens\":3}")");
+    EXPECT_EQ(options.draft_model, "small.gguf");
+    EXPECT_EQ(options.speculation, NgramOptions{.num_speculative_tokens = 3});
+  }
+  for (const auto& [config, problem] : {std::pair(R"({"method":"draft_model","num_speculative_tokens":3})", "model is missing"),
+                                        {R"({"method":"ngram","model":"m.gguf","num_speculative_tokens":3})", "ngram has no model"},
+                                        {R"({"model":"m.gguf","num_speculative_tokens":3,"prompt_lookup_max":4})", "looks nothing up"},
+                                        {R"({"model":7,"num_speculative_tokens":3})", "model is a text"},
+                                        {R"({"method":"eagle","model":"m.gguf","num_speculative_tokens":3})", "only the methods"},
+                                        {R"({"model":"m.gguf"})", "num_speculative_tokens is missing"}})
+    EXPECT_NE(parse_speculative_config(config).error().message.find(problem), std::string::npos) << config;
 }
 
 TEST(EngineFlags, SchedulingIsAsynchronousAndByArrivalUnlessToldOtherwise) {

@@ -35,6 +35,20 @@ TEST(ResolveOptions, ZerosAreWrittenOut) {
   EXPECT_EQ(resolved->served_model_name, "small");
 }
 
+TEST(ResolveOptions, ADraftModelMakesFourDraftsAndTakesItsShareOfTheMemory) {
+  EngineOptions options;
+  options.cache.kv_cache_bytes = 0;
+  options.draft_model = "small.gguf";
+  const std::uint64_t plain = resolve_options(options, small_model(), {1, 1'000'000})->cache.kv_cache_bytes;
+  EXPECT_EQ(resolve_options(options, small_model(), {1, 1'000'000})->speculation.num_speculative_tokens, 4U);
+  EXPECT_EQ(resolve_options(options, small_model(), {1, 2'000'000, 1'000'000})->cache.kv_cache_bytes, plain);
+  EXPECT_EQ(plain, 640'000U);
+  options.speculation.num_speculative_tokens = 7;
+  EXPECT_EQ(resolve_options(options, small_model(), {1, 1'000'000})->speculation.num_speculative_tokens, 7U);
+  options.draft_model.clear();
+  EXPECT_EQ(resolve_options(options, small_model(), {1, 1'000'000})->cache.kv_cache_bytes, 800'000U);
+}
+
 TEST(ResolveOptions, TheServedNameIsThatOfTheFileOrFolder) {
   const auto served = [](const char* path) {
     EngineOptions options;

@@ -104,7 +104,12 @@ void bind_scheduler(Class& c) {
   option(c, "continuum_max_jobs", [](EngineConfig& o) -> auto& { return o.engine.continuum.max_jobs; }, "Remembered between turns.");
   option(c, "continuum_max_tools", [](EngineConfig& o) -> auto& { return o.engine.continuum.max_tools; }, "Whose times are remembered.");
   option(c, "max_forks", [](EngineConfig& o) -> auto& { return o.engine.max_fork_family; }, "Open answers that descend from one by forks.");
-  option(c, "num_speculative_tokens", [](EngineConfig& o) -> auto& { return o.engine.speculation.num_speculative_tokens; }, "0: off.");
+  option(
+      c, "num_speculative_tokens", [](EngineConfig& o) -> auto& { return o.engine.speculation.num_speculative_tokens; },
+      "0: off, or 4 with speculative_model.");
+  option(
+      c, "speculative_model", [](EngineConfig& o) -> auto& { return o.engine.draft_model; },
+      "A smaller one that makes drafts; empty: none.");
   option(c, "prompt_lookup_min", [](EngineConfig& o) -> auto& { return o.engine.speculation.prompt_lookup_min; }, "For drafts, at least.");
   option(c, "prompt_lookup_max", [](EngineConfig& o) -> auto& { return o.engine.speculation.prompt_lookup_max; }, "For drafts, at most.");
 }

@@ -210,7 +210,7 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
   add_scheduler_flags(app, options.scheduler);
   add_continuum_flags(app, options.continuum);
   add_pressure_flags(app, options);
-  add_speculation_flags(app, options.speculation);
+  add_speculation_flags(app, options);
   add_weights_flags(app, options.weights);
   // vLLM's command lines may have it. Not in --help: there is nothing to be had.
   app.add_flag_callback("--enable-prompt-embeds",

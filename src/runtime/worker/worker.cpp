@@ -13,7 +13,7 @@
 namespace quire {
 
 Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
-               WorkerSources sources)
+               WorkerSources sources, std::unique_ptr<DraftModel> draft_model)
     : max_num_seqs_(limits.max_num_seqs),
       pool_(std::move(pool)),
       model_(std::move(model)),
@@ -21,6 +21,7 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
       transfers_(std::move(sources.transport), cache_.pages()),
       tables_(cache_.layout(), limits.max_num_seqs, limits.max_model_len, model_->info().encoder.num_positions),
       sampler_(model_->info().vocab_size, limits.max_num_seqs, model_->info().tokenizer->eog, pool_.get()),
+      num_spec_tokens_(limits.speculation.num_speculative_tokens),
       batch_(limits.max_num_seqs, limits.max_model_len, limits.max_num_batched_tokens, limits.speculation.num_speculative_tokens,
              model_->info().has_encoder()),
       prompt_scorer_(model_->info().vocab_size),
@@ -34,14 +35,17 @@ Worker::Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std
       task_(*pool_, limits.max_num_seqs, *this) {
   rows_.reserve(limits.max_num_seqs);
   if (model_->vision() != nullptr) encoder_.emplace(*model_->vision());
-  if (limits.speculation.num_speculative_tokens > 0) proposer_.emplace(limits.speculation, limits.max_model_len);
+  if (draft_model != nullptr)
+    model_proposer_.emplace(std::move(draft_model));
+  else if (num_spec_tokens_ > 0)
+    proposer_.emplace(limits.speculation, limits.max_model_len);
 }
 
 Worker::~Worker() = default;
 
 WorkerCapabilities Worker::capabilities() const {
   return {.num_cache_groups = static_cast<std::uint32_t>(cache_.layout().groups.size()),
-          .num_spec_tokens = proposer_ ? proposer_->options().num_speculative_tokens : 0,
+          .num_spec_tokens = num_spec_tokens_,
           .transfers = transfers_.has_transport(),
           .token_masks = true,
           .prompt_logprobs = true,
@@ -87,9 +91,13 @@ void Worker::forward(const StepPlan& plan) {
   experts_.assign(batch_.routed_runs().empty() ? 0 : input.tokens.size() * experts_per_token(), 0);
   const auto begin = std::chrono::steady_clock::now();
   if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {.experts = experts_}, this);
-  const double pass_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const auto seconds = [begin] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  const double pass_s = seconds();
   // Logits of rows that are sampled from only; those of prompts are made in slices later (prompt_scorer.h).
   model_->read_logits(batch_.sampled_outputs(), {logits_.get(), logits});
+  if (model_proposer_)
+    model_proposer_->saw_pass(static_cast<std::uint32_t>(input.tokens.size()), static_cast<std::uint32_t>(batch_.sampled_outputs().size()),
+                              seconds());
   if (encoder_) encoder_->follow_pass(input.tokens.empty() ? 0.0 : pass_s);
 }
 
@@ -130,10 +138,12 @@ void Worker::gather_experts(StepResults& results) const {
 void Worker::propose(StepResults& results) {
   results.drafts.clear();
   results.num_drafts.clear();
-  if (!proposer_) return;
+  if (num_spec_tokens_ == 0) return;
+  if (model_proposer_) model_proposer_->propose(batch_, results.num_outcomes);
   for (const ScheduledRequest& request : batch_.scheduled()) {
     if (!request.samples) continue;
-    const std::span<const TokenId> drafts = proposer_->propose(batch_.history(request.slot));
+    const std::span<const TokenId> drafts =
+        model_proposer_ ? model_proposer_->drafts(results.num_drafts.size()) : proposer_->propose(batch_.history(request.slot));
     batch_.expect(request.slot, drafts);
     std::ranges::copy(drafts, std::back_inserter(results.drafts));
     results.num_drafts.push_back(static_cast<std::uint32_t>(drafts.size()));
@@ -169,6 +179,7 @@ void Worker::update_batch(const StepPlan& plan) {
     batch_.release(slot);
     sampler_.release(slot);
     tables_.release(slot);
+    if (model_proposer_) model_proposer_->release(slot);
   }
   for (const AdmittedRequest& request : plan.admitted) {
     QUIRE_CHECK(request.lora_id == 0 || adapters_ != nullptr, "a worker without adapters");

@@ -21,7 +21,9 @@
 #include "runtime/transport/transfer_runner.h"
 #include "runtime/worker/adapter_source.h"
 #include "runtime/worker/batch.h"
+#include "runtime/worker/draft_model.h"
 #include "runtime/worker/encoder_source.h"
+#include "runtime/worker/model_proposer.h"
 #include "runtime/worker/picture_encoder.h"
 #include "runtime/worker/pooler.h"
 #include "runtime/worker/prompt_scorer.h"
@@ -57,9 +59,9 @@ struct WorkerSources {
 // The model on this machine's processors.
 class Worker final : public WorkerBase, private StepParts, private PassHooks, private PooledRows {
  public:
-  // `model` was loaded with `pool`.
+  // `model` was loaded with `pool`, and so was `draft_model`, which may be null: then drafts are looked up, if there are any.
   Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
-         WorkerSources sources = {});
+         WorkerSources sources = {}, std::unique_ptr<DraftModel> draft_model = {});
   ~Worker() override;
 
   [[nodiscard]] WorkerCapabilities capabilities() const override;
@@ -100,8 +102,10 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   TransferRunner transfers_;  // behind the memory that it uses
   BlockTables tables_;
   Sampler sampler_;
+  std::uint32_t num_spec_tokens_;
   std::optional<NgramProposer> proposer_;
-  std::optional<PictureEncoder> encoder_;  // where the model sees
+  std::optional<ModelProposer> model_proposer_;  // instead of it, where there is a draft model
+  std::optional<PictureEncoder> encoder_;        // where the model sees
   Batch batch_;
   PromptScorer prompt_scorer_;
   Pooler pooler_;

@@ -7,7 +7,6 @@
 
 #include "runtime/model/logit_record.h"
 #include "runtime/worker/prompt_drive.h"
-#include "support/count_allocations.h"
 
 namespace quire {
 namespace {
@@ -201,24 +200,6 @@ TEST(PromptScorerMemory, IsBoundedWhateverTheVocabulary) {
     EXPECT_GE(rows, 4U) << "the weights are read once per slice";
   }
   EXPECT_EQ(PromptScorer(300, 1).slice_rows(), 1U);
-}
-
-TEST_F(PromptBits, StepsOfThoseWhoDoNotAskAllocateNothing) {
-  if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
-  PromptDrive drive(path, {});
-  SamplingParams plain;
-  plain.temperature = 0.0F;
-  plain.max_tokens = 20;
-  drive.score(prompt, params, 30);  // one that asked has been there
-  drive.admit(1, prompt, 90, plain);
-  drive.schedule(1, 0, 90, true);
-  drive.step();
-  for (std::uint32_t i = 0; i < 6; ++i) {
-    drive.schedule(1, 90 + i, 1, true);
-    const std::uint64_t before = test::num_allocations.load();
-    drive.step();
-    if (i > 0) EXPECT_EQ(test::num_allocations.load() - before, 0U) << i;
-  }
 }
 
 }  // namespace

@@ -1,0 +1,244 @@
+// A draft model changes how fast answers come, and not a bit of them.
+#include "engine/draft.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/random.h"
+#include "engine/collector.h"
+#include "engine/create.h"
+#include "engine/engine_parts.h"
+#include "engine/kv_plan.h"
+#include "engine/resolve_options.h"
+#include "engine/windowed_model.h"
+#include "quire/engine.h"
+#include "runtime/model/rig.h"
+#include "runtime/model/tiny_model.h"
+#include "support/sanitized.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint32_t kDraftRequests = kSanitized ? 6 : 24, kDraftOutputs = kSanitized ? 12 : 40;
+
+// Of half of which the likeliest tokens are wanted, and of the others drawn ones.
+std::vector<EngineRequest> drafted_requests() {
+  Random random(5);
+  std::vector<EngineRequest> requests(kDraftRequests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].prompt.resize(random.between(2, 90));
+    std::ranges::generate(requests[i].prompt, [&] { return static_cast<TokenId>(random.below(300)); });
+    requests[i].sampling.temperature = i % 2 == 0 ? 0.0F : 0.8F;
+    requests[i].sampling.seed = i;
+    requests[i].sampling.repetition_penalty = i % 3 == 0 ? 1.1F : 1.0F;
+    requests[i].sampling.max_tokens = kDraftOutputs;
+    requests[i].sampling.ignore_eos = true;
+    requests[i].sampling.logprobs = 3;
+  }
+  return requests;
+}
+
+struct DraftedAnswers {
+  std::vector<std::vector<TokenId>> tokens;
+  std::vector<std::vector<float>> logprobs;
+  EngineStats stats;
+};
+
+// As create_engine() makes it, but for a draft model that is asked whatever it costs: tiny ones seldom pay.
+std::unique_ptr<Engine> drafting_engine(const EngineOptions& options) {
+  const ModelFile file = ModelFile::open(options.model).value();
+  const ModelInfo info = file.info().value();
+  const EngineOptions resolved = resolve_options(options, info, {1, 0}).value();
+  const DraftFile draft = *open_draft(resolved, info).value();
+  const SchedulerOptions& scheduler = resolved.scheduler;
+  auto pool = std::make_unique<ThreadPool>(resolved.num_threads);
+  const auto load = [&](const ModelFile& from, const ModelInfo& header) {
+    return load_model(from, header,
+                      {.max_num_batched_tokens = scheduler.max_num_batched_tokens,
+                       .max_num_seqs = scheduler.max_num_seqs,
+                       .max_model_len = scheduler.max_model_len,
+                       .num_cache_groups = 3,
+                       .pool = pool.get()})
+        .value();
+  };
+  auto cache = KvCache::create(plan_kv_layout(info, resolved).value()).value();
+  auto draft_cache = KvCache::create(plan_draft_kv(draft.info, resolved, cache.layout()).value()).value();
+  const DraftLimits limits{.max_num_seqs = scheduler.max_num_seqs,
+                           .max_model_len = scheduler.max_model_len,
+                           .max_drafts = resolved.speculation.num_speculative_tokens,
+                           .max_rows = scheduler.max_num_batched_tokens,
+                           .vocab_size = info.vocab_size,
+                           .whatever_they_cost = true};
+  auto draft_model = std::make_unique<DraftModel>(limits, load(draft.file, draft.info), std::move(draft_cache), *pool);
+  auto model = load(file, info);
+  auto worker = std::make_unique<Worker>(worker_limits(resolved), std::move(pool), std::move(model), std::move(cache), WorkerSources{},
+                                         std::move(draft_model));
+  EngineParts parts;
+  parts.worker = std::move(worker);
+  return make_engine(resolved, info, std::move(parts)).value();
+}
+
+DraftedAnswers answers_of(const EngineOptions& options, const std::vector<EngineRequest>& requests, bool whatever_they_cost = true) {
+  const std::unique_ptr<Engine> engine =
+      whatever_they_cost && !options.draft_model.empty() ? drafting_engine(options) : create_engine(options, nullptr, nullptr).value();
+  Collector sink;
+  std::vector<RequestId> ids;
+  for (const EngineRequest& request : requests) ids.push_back(engine->submit(request, sink).value());
+  DraftedAnswers answers;
+  for (const RequestId id : ids) {
+    const Collector::Answer answer = sink.wait(id);
+    EXPECT_EQ(answer.tokens.size(), kDraftOutputs) << answer.error;
+    answers.tokens.push_back(answer.tokens);
+    std::vector<float>& logprobs = answers.logprobs.emplace_back();
+    for (const PositionLogprobs& position : answer.logprobs)
+      for (const TokenLogprob& entry : position.entries) logprobs.push_back(entry.logprob);
+  }
+  EXPECT_EQ(engine->stop(60.0), 0U);
+  answers.stats = engine->stats();
+  EXPECT_EQ(answers.stats.num_free_blocks, answers.stats.num_blocks);
+  return answers;
+}
+
+class DraftedEngine : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    ModelConfig config = tiny::small_llama();
+    config.context_length = 512;
+    tiny::write_gguf(llama_, config, "Q4_1");
+    tiny::write_windowed_weights(windowed_);
+    options_.scheduler.max_model_len = 140;
+    options_.scheduler.async_scheduling = GetParam();
+    options_.cache.num_blocks = 800;
+    options_.cache.block_size = 4;
+    options_.num_threads = 2;
+  }
+  tiny::TempFolder folder_;
+  std::string llama_ = folder_.file("llama.gguf"), windowed_ = folder_.file("windowed");
+  EngineOptions options_;
+};
+INSTANTIATE_TEST_SUITE_P(Scheduling, DraftedEngine, testing::Bool(),
+                         [](const auto& param) { return std::string(param.param ? "async" : "sync"); });
+
+TEST_P(DraftedEngine, AnswersAreThoseWithoutDraftsBitForBit) {
+  const std::vector<EngineRequest> requests = drafted_requests();
+  for (const std::string& target : {llama_, windowed_}) {
+    options_.model = target;
+    options_.draft_model.clear();
+    const DraftedAnswers plain = answers_of(options_, requests);
+    EXPECT_FALSE(plain.stats.speculation.has_value());
+    for (const std::string& draft : {llama_, windowed_}) {
+      SCOPED_TRACE(target + " with drafts of " + draft);
+      EngineOptions drafting = options_;
+      drafting.draft_model = draft;
+      const DraftedAnswers chosen = answers_of(drafting, requests, false);
+      EXPECT_EQ(chosen.tokens, plain.tokens);
+      EXPECT_EQ(chosen.logprobs, plain.logprobs);
+      EXPECT_GT(chosen.stats.speculation.value().num_draft_tokens, 0U);
+      for (const bool squeezed : {false, true}) {
+        // So few blocks that requests give way; those of the draft model are a quarter of the memory, and not enough for all, either.
+        if (squeezed) drafting.cache.num_blocks = target == llama_ ? 100 : 180;
+        const DraftedAnswers drafted = answers_of(drafting, requests);
+        EXPECT_EQ(drafted.tokens, plain.tokens);
+        EXPECT_EQ(drafted.logprobs, plain.logprobs);
+        const SpeculationStats drafts = drafted.stats.speculation.value();
+        const std::uint32_t least = kSanitized ? 0 : squeezed ? kDraftRequests : 3 * kDraftRequests;
+        EXPECT_GT(drafts.num_draft_tokens, 3 * least);
+        if (draft == target) EXPECT_GT(drafts.num_accepted_tokens, least);
+        if (draft == target) EXPECT_LT(drafts.num_accepted_tokens, drafts.num_draft_tokens) << "of drawn tokens they are guesses";
+        if (squeezed) EXPECT_GT(drafted.stats.num_preemptions, 0U);
+      }
+    }
+  }
+}
+
+TEST_P(DraftedEngine, DraftsOfTheModelItselfAreRight) {
+  options_.model = options_.draft_model = llama_;
+  options_.speculation.num_speculative_tokens = 3;
+  std::vector<EngineRequest> requests = drafted_requests();
+  for (EngineRequest& request : requests) {
+    request.sampling.temperature = 0.0F;
+    request.sampling.repetition_penalty = 1.0F;
+  }
+  const SpeculationStats drafts = answers_of(options_, requests).stats.speculation.value();
+  EXPECT_GT(drafts.num_draft_tokens, kDraftRequests * kDraftOutputs / 4);
+  EXPECT_EQ(drafts.num_accepted_tokens, drafts.num_draft_tokens);
+}
+
+ModelInfo text_model(std::uint32_t vocab_size, std::vector<std::string> tokens) {
+  ModelInfo model;
+  model.num_layers = 2;
+  model.num_kv_heads = 2;
+  model.head_dim = 8;
+  model.vocab_size = vocab_size;
+  model.context_length = 512;
+  TokenizerSpec spec;
+  spec.tokens = std::move(tokens);
+  model.tokenizer = std::make_shared<const TokenizerSpec>(std::move(spec));
+  return model;
+}
+
+std::string refusal_of(const ModelInfo& draft, const ModelInfo& target) {
+  const Result<void> checked = check_draft(draft, "small.gguf", target, "large.gguf");
+  if (checked) return {};
+  EXPECT_EQ(checked.error().field, "speculative_model");
+  EXPECT_FALSE(checked.error().remedy.empty());
+  return checked.error().message;
+}
+
+TEST(CheckDraft, TokensMustHaveTheSameNumbers) {
+  const ModelInfo target = text_model(4, {"a", "b", "c", "d"});
+  EXPECT_EQ(refusal_of(target, target), "");
+  EXPECT_EQ(refusal_of(text_model(4, {"a", "x", "c", "y"}), target), "token 1 is 'x' in small.gguf, and 'b' in large.gguf");
+  EXPECT_EQ(refusal_of(text_model(132, {"a", "b", "c", "d"}), target), "") << "padding";
+  EXPECT_EQ(refusal_of(text_model(3, {"a", "b", "c"}), target), "");
+  EXPECT_EQ(refusal_of(text_model(133, {"a", "b", "c", "d"}), target),
+            "small.gguf has a vocabulary of 133 tokens, and large.gguf one of 4");
+  EXPECT_EQ(refusal_of(text_model(4, {}), target), "");
+  EXPECT_NE(refusal_of(text_model(5, {}), target), "") << "nothing but the size is known";
+}
+
+TEST(CheckDraft, RefusesWhatCannotTakeDraftsBackOrReadsMoreThanText) {
+  const ModelInfo target = text_model(4, {});
+  ModelInfo draft = target;
+  draft.state_shapes = {{4, 4}};
+  EXPECT_NE(refusal_of(draft, target).find("layers with states"), std::string::npos);
+  draft = target;
+  draft.encoder.num_positions = 10;
+  EXPECT_NE(refusal_of(draft, target).find("an encoder"), std::string::npos);
+  draft = target;
+  draft.sliding_windows = {16, 0};
+  EXPECT_EQ(refusal_of(draft, target), "");
+}
+
+TEST(OpenDraft, APathWithNothingThereNamesTheOptionAndThePath) {
+  EngineOptions options;
+  const ModelInfo target = text_model(4, {});
+  EXPECT_FALSE(open_draft(options, target).value().has_value());
+  options.draft_model = "/nowhere/small.gguf";
+  const auto opened = open_draft(options, target);
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().field, "speculative_model");
+  EXPECT_NE(opened.error().to_string().find("/nowhere/small.gguf"), std::string::npos) << opened.error().to_string();
+}
+
+TEST(PlanDraftKv, HoldsAsManyTokensAsTheTargetWithinAQuarterOfItsBytes) {
+  ModelInfo target = text_model(4, {});
+  target.num_layers = 40;
+  EngineOptions options;
+  options.cache.num_blocks = 101;
+  options.scheduler.max_model_len = 512;
+  const KvLayout layout = plan_kv_layout(target, options).value();
+  ModelInfo draft = text_model(4, {});
+  EXPECT_EQ(plan_draft_kv(draft, options, layout)->num_blocks, 101U) << "as many tokens";
+  draft.num_layers = 20;
+  EXPECT_EQ(plan_draft_kv(draft, options, layout)->num_blocks, 1U + 50U) << "a quarter of the bytes";
+  draft.num_layers = 2;
+  draft.sliding_windows = {16, 0};
+  EXPECT_EQ(plan_draft_kv(draft, options, layout)->num_blocks, 1U + 2 * 100U) << "two groups with all tokens";
+  options.scheduler.max_num_seqs = 1;
+  EXPECT_EQ(plan_draft_kv(draft, options, layout)->num_blocks, 1U + 2 * 32U) << "no more than requests may have";
+}
+
+}  // namespace
+}  // namespace quire
