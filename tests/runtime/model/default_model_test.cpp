@@ -135,6 +135,10 @@ TEST_F(DefaultModel, AgreesWithTransformersOnRealText) {
   std::printf("int8 activations, bf16 KV: agreement %.2f %%, mean KL %.2g\n", 100.0 * bytes.top, bytes.kl);
   EXPECT_GE(bytes.top, bytes.positions == r.tokens.size() ? 0.904 : 0.85);
   EXPECT_LE(bytes.kl, bytes.positions == r.tokens.size() ? 5.2e-3 : 2e-2);
+  const Agreement codes = teacher_forced(path_, r, ActivationMode::int16, KvDtype::int8);
+  std::printf("int16 activations, int8 KV: agreement %.2f %%, mean KL %.2g\n", 100.0 * codes.top, codes.kl);
+  EXPECT_GE(codes.top, codes.positions == r.tokens.size() ? 0.949 : 0.9);
+  EXPECT_LE(codes.kl, codes.positions == r.tokens.size() ? 1.5e-3 : 1e-2);
   if (std::getenv("QUIRE_TEST_VERBOSE") == nullptr) return;
   for (const auto& [name, mode, kv] : {std::tuple("float activations, f32 KV", ActivationMode::f32, KvDtype::f32),
                                        std::tuple("int16 activations, f32 KV", ActivationMode::int16, KvDtype::f32),
