@@ -74,7 +74,19 @@ void add_products(const Words& words, const float* const* q, std::uint32_t dim, 
   }
 }
 
-// take_scores<R> of queries 0 .. R - 1, straight from bf16 keys.
+// N words of 16 keys in codes, that is 4 N dims from `dim` on.
+template <int R>
+void add_products_of_codes(const Words& words, std::uint32_t n, const float* const* q, std::uint32_t dim, Vec* even, Vec* odd) {
+  for (std::uint32_t w = 0; w < n; ++w, dim += 4) {
+    for (int i = 0; i < 4; ++i) {
+      const Vec k = words.code(static_cast<int>(w), i);
+      Vec* const sums = i % 2 == 0 ? even : odd;
+      for (int r = 0; r < R; ++r) sums[r] = Vec::fma(Vec::set(q[r][dim + static_cast<std::uint32_t>(i)]), k, sums[r]);
+    }
+  }
+}
+
+// take_scores<R> of queries 0 .. R - 1, straight from the cache.
 template <int R>
 void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
   const float* q[R];
@@ -86,6 +98,10 @@ void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
     Vec odd[R];
     for (int r = 0; r < R; ++r) even[r] = odd[r] = Vec::zero();
     std::uint32_t d = 0;
+    for (; pass.layer->dtype == KvDtype::int8 && d < dim; d += 64) {
+      const std::uint32_t n = dim - d < 64 ? (dim - d) / 4 : 16;
+      add_products_of_codes<R>(Words::transpose(tile.keys + std::size_t{16} * sub, d, n), n, q, d, even, odd);
+    }
     for (; d + 32 <= dim; d += 32)
       add_products<R, 16>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 16), q, d, even, odd);
     if (d < dim) add_products<R, 8>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 8), q, d, even, odd);
@@ -237,12 +253,16 @@ void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
   for (int r = 0; r < R && !seen.covers(); ++r)
     factors[r] = take_weights(pass, static_cast<std::uint32_t>(r), pass.scratch.scores + r * kTileTokens, seen, (tile.count + 15) / 16);
   std::uint32_t d = 0;
-  const auto load = [&](std::uint32_t t, int c) {
-    return Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(tile.values[t]) + d + 16 * c);
+  const auto add_all = [&](auto load) {
+    for (; d + 16 * Vec::kValueVectors <= pass.layer->head_dim; d += 16 * Vec::kValueVectors)
+      add_values<R, Vec::kValueVectors>(pass, 0, factors, seen, d, load);
+    for (; d < pass.layer->head_dim; d += 16) add_values<R, 1>(pass, 0, factors, seen, d, load);
   };
-  for (; d + 16 * Vec::kValueVectors <= pass.layer->head_dim; d += 16 * Vec::kValueVectors)
-    add_values<R, Vec::kValueVectors>(pass, 0, factors, seen, d, load);
-  for (; d < pass.layer->head_dim; d += 16) add_values<R, 1>(pass, 0, factors, seen, d, load);
+  if (pass.layer->dtype == KvDtype::bf16)
+    return add_all(
+        [&](std::uint32_t t, int c) { return Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(tile.values[t]) + d + 16 * c); });
+  scale_weights<R>(pass, tile, (tile.count + 15) / 16);
+  add_all([&](std::uint32_t t, int c) { return Vec::load_i8(reinterpret_cast<const std::uint8_t*>(tile.values[t]) + d + 16 * c); });
 }
 
 template <int R>
@@ -298,7 +318,7 @@ struct Stretch {
 // All queries against a stretch; finish(segment) takes what the scratch holds of each, find_after(tile) says what is wanted behind it.
 template <class Finish, class FindAfter>
 void walk_segments(const Pass& pass, Stretch stretch, Finish finish, FindAfter find_after) {
-  const bool once = pass.num_queries == pass.item->group && pass.num_queries <= Vec::kQueries && pass.layer->dtype == KvDtype::bf16;
+  const bool once = pass.num_queries == pass.item->group && pass.num_queries <= Vec::kQueries && pass.layer->dtype != KvDtype::f32;
   Tile tiles[2];
   Tile after;
   stretch.find(pass, stretch.first, tiles[0]);
@@ -311,10 +331,10 @@ void walk_segments(const Pass& pass, Stretch stretch, Finish finish, FindAfter f
     if (i % kSegmentTiles == 0 || (i == first && !stretch.goes_on)) begin_segment(pass);
     if (next.count == 0) find_after(after);
     const Tile& fetched = next.count == 0 ? after : next;
+    if (pass.layer->dtype == KvDtype::int8) load_scales(pass, tile);
     if (once) {
       attend_once<Vec::kQueries>(pass, tile, fetched);
     } else {
-      if (pass.layer->dtype == KvDtype::int8) load_scales(pass, tile);
       load_keys(pass, tile, fetched);
       load_values(pass, tile);
       attend_queries<Vec::kQueries>(pass, 0, tile);

@@ -108,7 +108,8 @@ void load_codes_of_keys(const Pass& pass, const Tile& tile, const Tile& next) {
     for (std::uint32_t first = 0; first < num_words; first += 16) {
       const std::uint32_t n = num_words - first < 16 ? num_words - first : 16;
       const Words words = Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{4} * first, n);
-      for (std::uint32_t w = 0; w < n; ++w) words.store_i8(static_cast<int>(w), out + std::size_t{first + w} * 64);
+      for (std::uint32_t w = 0; w < n; ++w)
+        for (int i = 0; i < 4; ++i) words.code(static_cast<int>(w), i).store(out + std::size_t{first + w} * 64 + std::size_t{16} * i);
     }
   }
 }

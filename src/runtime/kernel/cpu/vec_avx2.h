@@ -136,13 +136,11 @@ struct Words {
     const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
     return {_mm256_castsi256_ps(_mm256_and_si256(v[2 * word], mask)), _mm256_castsi256_ps(_mm256_and_si256(v[2 * word + 1], mask))};
   }
-  // The word as four signed bytes, 16 floats of each.
-  void store_i8(int word, float* out) const {
-    for (int i = 0; i < 4; ++i) {
-      const __m128i shift = _mm_cvtsi32_si128(24 - 8 * i);
-      for (int half = 0; half < 2; ++half)
-        _mm256_storeu_ps(out + 16 * i + 8 * half, _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sll_epi32(v[2 * word + half], shift), 24)));
-    }
+  // Byte i of the word, which is signed.
+  [[nodiscard]] Vec code(int word, int i) const {
+    const __m128i shift = _mm_cvtsi32_si128(24 - 8 * i);
+    return {_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sll_epi32(v[2 * word], shift), 24)),
+            _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sll_epi32(v[2 * word + 1], shift), 24))};
   }
   void store_bf16(int word, float* low, float* high) const {
     even(word).store(low);

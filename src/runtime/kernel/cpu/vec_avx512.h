@@ -112,10 +112,9 @@ struct Words {
   [[nodiscard]] Vec odd(int word) const {
     return {_mm512_castsi512_ps(_mm512_and_si512(v[word], _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))))};
   }
-  // The word as four signed bytes, 16 floats of each.
-  void store_i8(int word, float* out) const {
-    for (int i = 0; i < 4; ++i)
-      _mm512_storeu_ps(out + 16 * i, _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sll_epi32(v[word], _mm_cvtsi32_si128(24 - 8 * i)), 24)));
+  // Byte i of the word, which is signed.
+  [[nodiscard]] Vec code(int word, int i) const {
+    return {_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sll_epi32(v[word], _mm_cvtsi32_si128(24 - 8 * i)), 24))};
   }
   void store_bf16(int word, float* low, float* high) const {
     even(word).store(low);
