@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli/command.h"
+#include "cli/flags/choice_flag.h"
 #include "cli/flags/engine_flags.h"
 #include "cli/kv_lines.h"
 #include "quire/engine.h"
@@ -83,6 +84,8 @@ Command add_inspect_command(CLI::App& app) {
   command->add_option("--tokens", flags->tokens, "Length of a request, prompt and output")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  add_choice<KvDtype>(*command, "--kv-cache-dtype", flags->engine.cache.dtype, "How keys and values would be kept (default bf16)",
+                      {{"bf16", KvDtype::bf16}, {"f32", KvDtype::f32}, {"int8", KvDtype::int8}});
   command->add_option("--block-size", flags->engine.cache.block_size, "Tokens per block")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));

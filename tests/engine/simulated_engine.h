@@ -222,8 +222,13 @@ class Answered {
 struct Gate {
   std::counting_semaphore<> permits{0};
   std::atomic<bool> open = false;
+  std::atomic<bool> is_full = false;  // somebody waits: no permit is left
   void pass() {
-    if (!open) permits.acquire();
+    if (open || permits.try_acquire()) return;
+    is_full = true;
+    is_full.notify_all();
+    permits.acquire();
+    is_full = false;
   }
   void open_for_good() {
     open = true;

@@ -66,7 +66,8 @@ void bind_cache(Class& c) {
   option(c, "num_blocks", [](EngineConfig& o) -> auto& { return o.engine.cache.num_blocks; }, "0: as many as kv_cache_memory holds.");
   option(c, "block_size", [](EngineConfig& o) -> auto& { return o.engine.cache.block_size; }, "Tokens per block.");
   choice(
-      c, "kv_cache_dtype", [](EngineConfig& o) -> auto& { return o.engine.cache.dtype; }, std::array{"bf16", "f32"}, "Of keys and values.");
+      c, "kv_cache_dtype", [](EngineConfig& o) -> auto& { return o.engine.cache.dtype; }, std::array{"bf16", "f32", "int8"},
+      "Of keys and values.");
   option(
       c, "enable_prefix_caching", [](EngineConfig& o) -> auto& { return o.engine.cache.enable_prefix_caching; }, "Blocks are found again.");
   choice(

@@ -126,6 +126,7 @@ TEST_P(Pooling, MayBeAbortedButNotForked) {
   const RequestId running = engine->submit(other, sink).value();
   gate.permits.release(2);
   sink.wait_for_tokens(running, 1);
+  gate.is_full.wait(false);  // no step is left that could run what is submitted before it is aborted
   const RequestId parent = engine->submit(pooled_request(30), sink).value();
   const RequestId aborted = engine->submit(pooled_request(30, 5), sink).value();
   engine->finish(aborted, FinishReason::abort);
