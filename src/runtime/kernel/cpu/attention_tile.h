@@ -1,8 +1,8 @@
 #pragma once
 // The rows of one pass of paged attention, and tiles of keys and values on their way from the cache to the scratch; include a vec_*.h
 // first.
-// Included by attention_impl.h alone. Tiles are aligned to absolute positions, so which keys are summed together does not depend on where a
-// chunk begins.
+// Included by attention_impl.h and attention_scores.h. Tiles are aligned to absolute positions, so which keys are summed together does not
+// depend on where a chunk begins.
 #include "runtime/kernel/attention_scratch.h"
 
 namespace quire {
@@ -99,26 +99,10 @@ void load_scales(const Pass& pass, Tile& tile) {
   }
 }
 
-void load_codes_of_keys(const Pass& pass, const Tile& tile, const Tile& next) {
-  const std::uint32_t dim = pass.layer->head_dim;
-  const std::uint32_t num_words = dim / 4;
-  for (std::uint32_t sub = 0; sub * 16 < tile.count; ++sub) {
-    fetch(pass, next, sub);
-    float* out = pass.scratch.keys + std::size_t{sub} * dim * 16;
-    for (std::uint32_t first = 0; first < num_words; first += 16) {
-      const std::uint32_t n = num_words - first < 16 ? num_words - first : 16;
-      const Words words = Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{4} * first, n);
-      for (std::uint32_t w = 0; w < n; ++w)
-        for (int i = 0; i < 4; ++i) words.code(static_cast<int>(w), i).store(out + std::size_t{first + w} * 64 + std::size_t{16} * i);
-    }
-  }
-}
-
 void load_keys(const Pass& pass, const Tile& tile, const Tile& next) {
   const std::uint32_t dim = pass.layer->head_dim;
-  if (pass.layer->dtype == KvDtype::int8) return load_codes_of_keys(pass, tile, next);
-  const bool full = pass.layer->dtype == KvDtype::f32;
-  const std::uint32_t num_words = full ? dim : dim / 2;
+  const std::uint32_t per_word = 4 / element_bytes(pass.layer->dtype);
+  const std::uint32_t num_words = dim / per_word;
   for (std::uint32_t sub = 0; sub * 16 < tile.count; ++sub) {
     fetch(pass, next, sub);
     float* out = pass.scratch.keys + std::size_t{sub} * dim * 16;
@@ -126,12 +110,11 @@ void load_keys(const Pass& pass, const Tile& tile, const Tile& next) {
       const std::uint32_t n = num_words - first < 16 ? num_words - first : 16;
       const Words words = Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{4} * first, n);
       for (std::uint32_t w = 0; w < n; ++w) {
-        if (full) {
-          words.store(static_cast<int>(w), out + std::size_t{first + w} * 16);
-        } else {
-          float* even = out + std::size_t{first + w} * 32;
-          words.store_bf16(static_cast<int>(w), even, even + 16);
-        }
+        float* const at = out + std::size_t{first + w} * per_word * 16;
+        const int word = static_cast<int>(w);
+        if (per_word == 1) words.store(word, at);
+        if (per_word == 2) words.store_bf16(word, at, at + 16);
+        for (int i = 0; i < 4 && per_word == 4; ++i) words.code(word, i).store(at + std::size_t{16} * i);
       }
     }
   }
