@@ -34,7 +34,9 @@ enum class Feature : std::uint8_t {
   windows,
   states,
   drafts,
+  draft_model,
   int8,
+  kv_int8,
   async,
   chunks,
   priorities,
@@ -52,7 +54,7 @@ enum class Feature : std::uint8_t {
   adapter,
   pictures
 };
-inline constexpr std::size_t kNumFeatures = 23, kFirstOfRequests = 11;
+inline constexpr std::size_t kNumFeatures = 25, kFirstOfRequests = 13;
 
 struct FeatureText {
   const char* name;
@@ -64,7 +66,9 @@ inline constexpr FeatureText kFeatureTexts[kNumFeatures] = {{"memory tier", "`--
                                                             {"windows", "a model with sliding windows"},
                                                             {"states", "a model whose layers have states"},
                                                             {"drafts", "`--num-speculative-tokens`"},
+                                                            {"draft model", "`--speculative-model`"},
                                                             {"int8", "`--activations int8`"},
+                                                            {"int8 KV cache", "`--kv-cache-dtype int8`"},
                                                             {"async", "`--async-scheduling`"},
                                                             {"chunks", "`--long-prefill-token-threshold`"},
                                                             {"priorities", "`--scheduling-policy priority`, `priority`"},
@@ -92,6 +96,11 @@ class FeatureSet {
   [[nodiscard]] bool has(Feature feature) const { return (bits_ >> static_cast<std::uint32_t>(feature) & 1U) != 0; }
   [[nodiscard]] FeatureSet of_engine() const { return FeatureSet(bits_ & kEngineBits); }
   [[nodiscard]] FeatureSet of_request() const { return FeatureSet(bits_ & ~kEngineBits); }
+  // Those that change the bits of answers.
+  [[nodiscard]] FeatureSet of_numbers() const {
+    constexpr std::uint32_t kBits = 1U << static_cast<std::uint32_t>(Feature::int8) | 1U << static_cast<std::uint32_t>(Feature::kv_int8);
+    return FeatureSet(bits_ & kBits);
+  }
   [[nodiscard]] bool empty() const { return bits_ == 0; }
   [[nodiscard]] std::string name() const {
     std::string text;
@@ -159,10 +168,22 @@ inline AdapterOptions adapters_for(const std::string& model) {
   return {.max_loras = 2, .max_lora_rank = 8, .max_cpu_loras = 2, .modules = modules};
 }
 
+// What guesses for a model: the real one for itself, for the small ones another small one of the same tokens.
+inline std::string draft_for(const std::string& model) {
+  static const tiny::TempFolder folder;
+  static const std::string small = write_windowed_model(folder.file("draft"));
+  return model.ends_with(".gguf") ? model : small;
+}
+
 struct Made {
   EngineOptions options;
   EngineSeams seams;
 };
+
+inline void set_numbers(FeatureSet set, EngineOptions& options) {
+  if (set.has(Feature::int8)) options.activations = ActivationMode::int8;
+  if (set.has(Feature::kv_int8)) options.cache.dtype = KvDtype::int8;
+}
 
 // So few blocks that requests are preempted where several run, and tiers are needed.
 inline Made make_options(FeatureSet set, const std::string& model, const std::string& folder) {
@@ -181,7 +202,11 @@ inline Made make_options(FeatureSet set, const std::string& model, const std::st
   if (set.has(Feature::chunks)) options.scheduler.long_prefill_token_threshold = 8;
   if (set.has(Feature::priorities)) options.scheduler.policy = SchedulingPolicy::priority;
   if (set.has(Feature::continuum)) options.scheduler.policy = SchedulingPolicy::continuum;
-  if (set.has(Feature::int8)) options.activations = ActivationMode::int8;
+  set_numbers(set, options);
+  if (set.has(Feature::draft_model)) {
+    options.draft_model = draft_for(model);
+    options.speculation = {.num_speculative_tokens = 3};
+  }
   if (set.has(Feature::drafts)) options.speculation = {.num_speculative_tokens = 3, .prompt_lookup_min = 1, .prompt_lookup_max = 3};
   if (set.has(Feature::swap)) options.kv_swap = {.bytes = std::uint64_t{16} << 20U, .choice = SwapChoice::always};
   if (set.has(Feature::dram)) made.seams.kv_dram = {.bytes = std::uint64_t{16} << 20U, .policy = KvTierPolicy::exact};
@@ -190,9 +215,9 @@ inline Made make_options(FeatureSet set, const std::string& model, const std::st
   return made;
 }
 
-inline EngineOptions plain_options(bool is_int8, const std::string& model) {
+inline EngineOptions plain_options(FeatureSet set, const std::string& model) {
   EngineOptions options = make_options({}, model, {}).options;
-  if (is_int8) options.activations = ActivationMode::int8;
+  set_numbers(set, options);
   options.cache.num_blocks = 400;
   options.cache.enable_prefix_caching = false;
   return options;
@@ -254,13 +279,13 @@ inline std::vector<TokenId> next_input(std::uint32_t text) {
   return {70, 71, static_cast<TokenId>(60 + text % 30), 90};
 }
 
-// What requests get alone, one after the other, from an engine without anything. Remembered.
+// What requests get alone, one after the other, from an engine with nothing of `engine` but what changes the bits. Remembered.
 class Alone {
  public:
-  Alone(const std::string& model, bool is_int8) : seeing_(seeing_model_of(model)) {
-    auto engine = create_engine(plain_options(is_int8, model), nullptr, nullptr);
-    EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
-    engine_ = std::move(*engine);
+  Alone(const std::string& model, FeatureSet engine) : seeing_(seeing_model_of(model)) {
+    auto created = create_engine(plain_options(engine, model), nullptr, nullptr);
+    EXPECT_TRUE(created.has_value()) << created.error().to_string();
+    engine_ = std::move(*created);
   }
   // Whether it takes such a request, and forks it where that is of the set.
   bool takes(FeatureSet set) {

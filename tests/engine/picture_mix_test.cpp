@@ -90,7 +90,7 @@ TEST_P(PicturesBeside, EachGetsWhatItGetsAlone) {
   using enum Feature;
   const auto& [model, features] = GetParam();
   const std::string path = folder_of(*model);
-  Alone alone(path, features.has(int8));
+  Alone alone(path, features);
   Mixed mixed(features, path, alone, true);
   ASSERT_TRUE(mixed.is_made());
   EXPECT_NE(alone.answers({pictures}, 0).at(0).logprobs.at(0).entries.at(0).logprob,
@@ -125,8 +125,8 @@ INSTANTIATE_TEST_SUITE_P(Models, PicturesThatAreAwaited, testing::Values(&kSmolV
 // What is no session may end before it is forked, if this thread is slow.
 TEST_P(PicturesThatAreAwaited, ForksInputsAndEndsOfTheirRequestsWaitWithThem) {
   const std::string path = folder_of(*GetParam());
-  Alone alone(path, false);
-  auto engine = create_engine(plain_options(false, path), nullptr, nullptr);
+  Alone alone(path, {});
+  auto engine = create_engine(plain_options({}, path), nullptr, nullptr);
   ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
   Collector sink;
   const auto fork = [&](std::optional<RequestId> parent, bool may_be_late) -> std::optional<RequestId> {
@@ -201,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(Models, PicturesInATier, testing::ValuesIn(kSeeingModel
 
 // Stopped, or killed: what is on disk while it runs is what a kill leaves.
 TEST_P(PicturesInATier, AreFoundByTheNextEngineAndOthersAreNot) {
-  Alone alone(folder_of(*GetParam()), false);
+  Alone alone(folder_of(*GetParam()), {});
   const EngineRequest shown = alone.make({Feature::pictures}, 2, std::nullopt);
   EngineRequest flipped = shown;
   auto tiles = std::make_shared<PictureTiles>(*shown.pictures[0].tiles);

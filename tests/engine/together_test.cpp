@@ -34,7 +34,7 @@ bool is_one_model(Feature a, Feature b) {
 bool is_one_choice(Feature a, Feature b) {
   const std::set pair{a, b};
   return pair == std::set{Feature::priorities, Feature::continuum} || pair == std::set{Feature::pooling, Feature::hidden} ||
-         pair == std::set{Feature::grammar, Feature::tools};
+         pair == std::set{Feature::grammar, Feature::tools} || pair == std::set{Feature::drafts, Feature::draft_model};
 }
 
 bool is_possible(FeatureSet set) {
@@ -91,14 +91,14 @@ TEST(Together, EachRequestGetsWhatItGetsAlone) {
   const char* real = std::getenv("QUIRE_TEST_MODEL");
   if (real == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
   const TempFolder folder;
-  // For each the answers of floats, and those of 8-bit activations.
+  // For each the answers by what changes the bits.
   const std::string models[] = {real,
                                 write_windowed_model(folder.file("windowed")),
                                 write_convolved_model(folder.file("convolved")),
                                 write_scanned_model(folder.file("scanned")),
                                 write_seeing_model(folder.path(), kSmolVlm),
                                 write_seeing_model(folder.path(), kQwenModel)};
-  std::map<std::pair<std::string, bool>, Alone> alone;
+  std::map<std::pair<std::string, FeatureSet>, Alone> alone;
   MetTogether met;
   for (std::uint64_t seed = 0; met.num_rounds < num_rounds() && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -110,8 +110,8 @@ TEST(Together, EachRequestGetsWhatItGetsAlone) {
     } while (!is_possible(engine));
     const std::size_t other = seed % 3 == 0 ? 4 + seed / 3 % 2 : 0;
     const std::string& model = models[engine.has(Feature::windows) ? 1 : engine.has(Feature::states) ? 2 + seed % 2 : other];
-    const bool is_int8 = engine.has(Feature::int8);
-    play_engine(engine, model, alone.try_emplace({model, is_int8}, model, is_int8).first->second, random, met);
+    const FeatureSet numbers = engine.of_numbers();
+    play_engine(engine, model, alone.try_emplace({model, numbers}, model, numbers).first->second, random, met);
   }
   fmt::print("{} rounds, {} answers, {} sets of features, {} preemptions, {} loads, {} forks, {} swapped back, {} drafts accepted\n",
              met.num_rounds, met.num_answers, met.sets.size(), met.num_preemptions, met.num_loads, met.num_forks, met.num_swapped,
@@ -130,7 +130,7 @@ TEST(Together, EachRequestGetsWhatItGetsAlone) {
 class Pairs {
  public:
   Pairs(const std::string& windowed, const std::string& with_states, const std::string& seeing)
-      : windowed_(windowed), with_states_(with_states), seeing_(seeing), alone_(windowed, false), alone_seeing_(seeing, false) {}
+      : windowed_(windowed), with_states_(with_states), seeing_(seeing), alone_(windowed, {}), alone_seeing_(seeing, {}) {}
 
   std::string refusal(Feature a, Feature b) {
     if (is_one_choice(a, b)) return "one option or field says which of them it is";

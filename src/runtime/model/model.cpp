@@ -72,7 +72,7 @@ class ModelLoader {
  public:
   static Result<std::unique_ptr<Model>> load(const ModelFile& file, ModelInfo info, const LoadOptions& options) {
     QUIRE_CHECK(options.pool != nullptr && options.max_num_batched_tokens > 0 && options.max_num_seqs > 0);
-    const auto kernels = find_kernels(options.isa);
+    const auto kernels = options.kernels != nullptr ? Result<const Kernels*>(options.kernels) : find_kernels(options.isa);
     if (!kernels) return std::unexpected(kernels.error());
     auto weights = load_weights(file, *options.pool, {.kept = &options.weights, .progress = options.progress});
     if (!weights) return std::unexpected(std::move(weights.error()));

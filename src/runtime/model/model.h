@@ -21,6 +21,7 @@
 namespace quire {
 
 class VisionEncoder;
+struct Kernels;
 
 // The limits fix the workspaces, which are taken when the model is loaded; a pass beyond them is a broken invariant.
 struct LoadOptions {
@@ -34,6 +35,7 @@ struct LoadOptions {
   ThreadPool* pool = nullptr;                   // required; outlives the model
   void (*progress)(double) = nullptr;           // 0 to 1, on the loading thread
   WeightsOptions weights = {};                  // what is kept of them between starts, and which are read when they are wanted
+  const Kernels* kernels = nullptr;             // in place of those of `isa`, such as ones that are timed; null: those. Outlives the model
 };
 
 // Weights, and workspaces for one pass. One thread at a time.

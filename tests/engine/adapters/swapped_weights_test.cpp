@@ -52,7 +52,7 @@ TEST_F(SwappedWeights, NoBlockCrosses) {
   // By text: with the first, with the second, with none; each in an engine that has seen nothing else.
   std::vector<std::vector<Bits>> alone;
   for (std::uint32_t text = 0; text < kTexts; ++text) {
-    EngineOptions options = plain_options(false, model_);
+    EngineOptions options = plain_options({}, model_);
     auto engine = create_engine(options, nullptr, nullptr);
     ASSERT_TRUE(engine.has_value()) << engine.error().to_string();
     alone.push_back({answer(**engine, "one", text), answer(**engine, "two", text), answer(**engine, nullptr, text)});
