@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Who may include whom. The one table is cmake/: a room may include itself, include/quire and the rooms after DEPS in its quire_room() line;
 what stands after LINKS is linked behind a facade and may not be included. Checked against it: every #include "..." under src/, include/ and
-python/src, and the table of rooms in ARCHITECTURE.md. No rooms may include each other in a circle.
+python/src, and the table of rooms in ARCHITECTURE.md. No rooms may include each other in a circle, and no folders of public headers.
 
 Usage: check_includes.py [REPO]. Prints each line that is wrong and exits with 1 if there is one.
 """
@@ -74,9 +74,21 @@ def check_architecture(text, rooms):
             yield f"ARCHITECTURE.md: src/{folder} may include {', '.join(sorted(rooms[folder])) or 'nothing'}, says cmake/Rooms.cmake"
 
 
+def public_folders(repo):
+    """Folder under include/ -> folders there that its headers include besides itself."""
+    graph = {}
+    for path in repo.glob("include/**/*.h"):
+        folder = path.relative_to(repo / "include").parent.as_posix()
+        lines = path.read_text(encoding="utf-8").splitlines()
+        targets = {match.group(1).rpartition("/")[0] for line in lines if (match := INCLUDE.match(line))}
+        graph.setdefault(folder, set()).update(targets - {folder})
+    return graph
+
+
 def check(repo):
     rooms = read_rooms(repo)
     errors = [f"cmake/Rooms.cmake: a circle: {' -> '.join(circle)}" for circle in circles(rooms)]
+    errors += [f"include: a circle: {' -> '.join(circle)}" for circle in circles(public_folders(repo))]
     errors += list(check_architecture((repo / "ARCHITECTURE.md").read_text(encoding="utf-8"), rooms))
     for path in sorted([*repo.glob("src/**/*"), *repo.glob("include/**/*"), *repo.glob("python/src/**/*")]):
         if path.suffix in (".h", ".cpp", ".cu", ".cuh", ".inc"):

@@ -24,6 +24,7 @@ def circles_of(folder, files):
 def test_this_tree_has_no_circle():
     assert check_imports.circles(check_imports.read_graph(ROOT)) == []
     assert check_imports.circles(check_includes.read_rooms(ROOT)) == []
+    assert check_imports.circles(check_includes.public_folders(ROOT)) == []
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,14 @@ def test_circles_of_rooms_are_found(tmp_path):
     (tmp_path / "cmake").mkdir()
     (tmp_path / "cmake/Rooms.cmake").write_text("quire_room(a a DEPS b)\nquire_room(b b PART DEPS a)\nquire_room(c c LINKS a)\n")
     assert check_imports.circles(check_includes.read_rooms(tmp_path)) == [["a", "b", "a"]]
+
+
+def test_circles_of_public_headers_are_found(tmp_path):
+    for name, included in {"quire/top.h": "quire/low/one.h", "quire/low/one.h": "quire/low/two.h", "quire/low/two.h": "quire/top.h"}.items():
+        path = tmp_path / "include" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'#include <vector>\n#include "{included}"\n')
+    assert check_imports.circles(check_includes.public_folders(tmp_path)) == [["quire", "quire/low", "quire"]]
 
 
 def test_the_checks_end_with_an_error_where_there_is_one(tmp_path):

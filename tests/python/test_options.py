@@ -15,7 +15,7 @@ OF_THE_ENGINE = {"CacheOptions", "TraceOptions", "JournalOptions", "KvEventsOpti
 
 def fields():
     """Of CoreConfig and of its groups."""
-    text = "".join((REPO / "include/quire" / name).read_text(encoding="utf-8") for name in ("options.h", "core_config.h"))
+    text = "".join((REPO / "include/quire/base" / name).read_text(encoding="utf-8") for name in ("options.h", "core_config.h"))
     structs = {name: body for name, body in STRUCT.findall(text) if name not in OF_THE_ENGINE}
     names = {"num_blocks", "groups"}  # of the KV cache's config
     for body in structs.values():
