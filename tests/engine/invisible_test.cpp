@@ -24,12 +24,12 @@ namespace {
 
 constexpr std::uint32_t kNumOutputs = kSanitized ? 8 : 24;
 const std::uint32_t kShortRounds = static_cast<std::uint32_t>(rounds_of(14));  // of the squeezed run
-const std::uint64_t kNumPreemptions = kSanitized ? 20 : rounds_of(200);
+const std::uint64_t kNumPreemptions = kSanitized ? 20 : rounds_of(120);
 const std::uint32_t kSwapRounds = static_cast<std::uint32_t>(rounds_of(3));
 const std::uint64_t kNumSwapped = kSanitized ? 3 : rounds_of(20);
 constexpr std::uint32_t kFamily = kSanitized ? 3 : 8;  // requests that share a prefix
 constexpr std::uint32_t kNumShort = 2 * kFamily;       // the first requests, of at most 27 prompt tokens
-const std::uint64_t kNumAccepted = kSanitized ? 20 : rounds_of(200);
+const std::uint64_t kNumAccepted = kSanitized ? 20 : rounds_of(120);
 constexpr std::uint64_t kNumCacheHits = kSanitized ? 1000 : 3000;
 
 // The digest of every row of logits, by request and number of tokens known; a request that is preempted samples no token twice.
@@ -193,7 +193,7 @@ void expect_invisible(EngineOptions base, EngineOptions squeezed, const Answers&
     expect_equal(run(options, true), alone);
   }
   {
-    SCOPED_TRACE("hundreds of preemptions");
+    SCOPED_TRACE("many preemptions");
     squeezed.scheduler.async_scheduling = async_scheduling;
     const Answers preempted = run(squeezed, true, kShortRounds);
     EXPECT_GE(preempted.num_preemptions, has_states ? kNumPreemptions / 4 : kNumPreemptions);

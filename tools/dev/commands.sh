@@ -147,13 +147,15 @@ test_aarch64() {
   run_ctest aarch64 cpp-aarch64 -j "$JOBS" -L '^(base|memory|kernel|core_kv)$' --timeout 1500
 }
 
-# run_ctest PRESET NAME [CTEST ARGUMENTS]: keeps what tests print, for tools/dev/report.py.
+# run_ctest PRESET NAME [CTEST ARGUMENTS]: keeps what tests print, for tools/dev/report.py. Where some fail the other suites still run.
 run_ctest() {
   local preset="$1" name="$2"
   shift 2
   ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$PWD/build/reports/$name.xml" \
-    --test-output-size-passed 65536 "$@"
+    --test-output-size-passed 65536 "$@" || HAS_FAILED=yes
 }
+HAS_FAILED=""
+
 # The Python of a vLLM 0.19.0 environment: $QUIRE_VLLM_PYTHON, else the one that `./dev oracle setup` makes; empty where there is none.
 vllm_python() {
   local python="${QUIRE_VLLM_PYTHON:-$ORACLE/bin/python}"
@@ -210,6 +212,7 @@ stage() {
 report_stages() {
   local status=$?
   trap - EXIT
+  [ -z "$HAS_FAILED" ] || status=1
   say "Report"
   local reports=(build/reports/*.xml)
   if [ -e "${reports[0]}" ]; then python3 tools/dev/report.py "${reports[@]}" || status=1; fi
