@@ -203,6 +203,7 @@ struct KvTierStats {
   std::uint64_t num_without_room = 0, num_refused_blocks = 0, num_failed_blocks = 0;
   std::uint64_t num_held_back = 0;                            // not stored yet, so that a slow disk does not keep the cache's blocks
   std::uint64_t num_stored_at_end = 0;                        // of which so many were when the machine was idle thereafter
+  std::uint64_t num_thinned_blocks = 0;                       // not stored, because what is stored leaves without having been found
   std::uint64_t num_computed_tokens = 0;                      // not loaded, because computing them is faster
   double load_bytes_per_s = 0.0, compute_tokens_per_s = 0.0;  // measured; 0: not yet
   std::uint64_t num_taken_blocks = 0;    // of the stored ones, those that came from the tier above as they cooled there

@@ -81,19 +81,19 @@ struct OffloadConnectorOptions {
   // Blocks of the cache that may be under way to the tier at a time, or be about to go: a slow tier would keep the blocks of those that
   // have ended from others. What is more is stored when there is room again, if its request still runs. 0: any number.
   std::uint32_t max_storing_blocks = 0;
+  // Where nearly all that leaves the tier was never found, one new request in sixteen is stored, and those for which something was found.
+  bool thins_churn = false;
   EvictionPolicyFactory own_policy = {};  // instead of eviction_policy
 };
 
-// // Said by the engine's watch over a tier that fails or hangs; read when the next request is matched.
-// What a tier can do now.
+// What a tier can do now. Said by the engine's watch over a tier that fails or hangs; read when the next request is matched.
 struct TierService {
   bool loads = true, stores = true;
 
   friend bool operator==(const TierService&, const TierService&) = default;
 };
 
-// // What a tier's policy weighs (KvTierPolicy::measured): while one of them is 0, all that is found is loaded.
-// Measured; 0: not known yet.
+// What a tier's policy weighs (KvTierPolicy::measured): while one of them is 0, all that is found is loaded. Measured; 0: not known yet.
 struct TierCosts {
   double load_bytes_per_s = 0.0;
   double compute_tokens_per_s = 0.0;
@@ -109,6 +109,7 @@ struct OffloadCounters {
   std::uint64_t num_without_room = 0;     // not stored now because the tier is full of blocks in transfer
   std::uint64_t num_held_back = 0;        // not stored now because of max_storing_blocks
   std::uint64_t num_stored_at_end = 0;    // held back, and stored when their request had ended and nobody else ran or waited
+  std::uint64_t num_thinned = 0;          // of requests that were not to be stored (OffloadConnectorOptions::thins_churn)
   std::uint64_t num_computed_tokens = 0;  // could have been loaded, but not as fast (TierCosts)
 };
 

@@ -81,6 +81,7 @@ OffloadConnector::OffloadConnector(std::unique_ptr<OffloadLedger> ledger, GroupW
       max_storing_blocks_(options.max_storing_blocks),
       waits_for_loads_(config.prefix_cache.enable_prefix_caching && !options.join_loads),
       found_when_stored_(options.found_when_stored),
+      churn_(options.thins_churn ? std::optional<ChurnGauge>(ledger_->num_slots()) : std::nullopt),
       places_(places),
       numbers_(places == nullptr ? 0 : ledger_->num_slots()) {
   QUIRE_CHECK(factor_ > 0 && block_size_ > 0 && bytes_per_block_ > 0, "an offloaded block is of blocks that hold something");
@@ -268,6 +269,7 @@ void OffloadConnector::plan_load(const RequestView& request, std::uint32_t group
   ++tracked_[request.id.value].num_loads;
   being_loaded_.insert(keys.begin(), keys.end());
   counters_.num_loaded += keys.size();
+  if (churn_) churn_->loaded(keys.size());
   num_loading_blocks_ += load.blocks.size();
   loads_.push_back(std::move(load));
 }
@@ -293,11 +295,23 @@ void OffloadConnector::plan_store(const ScheduledRequest& scheduled) {
   const auto end = static_cast<std::uint32_t>(num_tokens / block_size_ / factor_);
   const std::uint32_t first = tracked.next_stored;
   if (end <= first || !service_.stores) return;
+  if (!takes(tracked, std::size_t{end - first} * windows_.num_groups())) {
+    counters_.num_thinned += std::size_t{end - first} * windows_.num_groups();
+    tracked.next_stored = end;
+    return;
+  }
   if (const std::size_t num_keys = std::size_t{end - first} * windows_.num_groups(); is_busy_storing(num_keys * factor_)) {
     counters_.num_held_back += num_keys;
     return;
   }
   decide_stores(*request, tracked, end);
+}
+
+bool OffloadConnector::takes(Tracked& tracked, std::size_t num_keys) {
+  if (!churn_) return true;
+  // What has room pushes nothing out. Once decided it stays so: blocks behind ones that were left out could not be found.
+  if (!tracked.is_taken) tracked.is_taken = tracked.num_loaded_tokens > 0 || ledger_->num_free() >= num_keys || churn_->takes_next();
+  return *tracked.is_taken;
 }
 
 void OffloadConnector::decide_stores(const RequestView& request, Tracked& tracked, std::uint32_t end) {
@@ -311,6 +325,7 @@ void OffloadConnector::decide_stores(const RequestView& request, Tracked& tracke
   }
   QUIRE_CHECK(end >= tracked.next_stored, "blocks are decided upon in order");
   tracked.next_stored = end;
+  if (churn_) churn_->evicted(store->evicted.size());
   if (places_ != nullptr)
     for (const OffloadKey& key : store->evicted) places_->left(key);
   if (store->keys.empty()) return;

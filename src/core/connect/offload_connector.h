@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "core/connect/churn_gauge.h"
 #include "core/connect/group_windows.h"
 #include "core/connect/tier_places.h"
 #include "core/offload/offload_ledger.h"
@@ -112,6 +113,7 @@ class OffloadConnector final : public Connector {
     bool has_ended = false;
     std::uint32_t num_loads = 0;          // that are not over
     std::uint32_t num_loaded_tokens = 0;  // by them, as far as is known
+    std::optional<bool> is_taken = {};    // whether it is stored at all; nullopt: not decided yet
     std::vector<OffloadKey> storing;
   };
   // A transfer from its decision to its end: first in loads_ or decided_, in due_ with the next plan, then by its id in moving_.
@@ -154,6 +156,8 @@ class OffloadConnector final : public Connector {
   [[nodiscard]] bool is_busy_storing(std::size_t num_blocks) const;
   void plan_load(const RequestView& request, std::uint32_t group, std::span<const BlockId> blocks, std::uint32_t first, std::uint32_t end);
   void plan_store(const ScheduledRequest& scheduled);
+  // Whether the request is stored, of which so many keys could be now.
+  bool takes(Tracked& tracked, std::size_t num_keys);
   // Its offloaded blocks before `end` that were not decided upon yet.
   void decide_stores(const RequestView& request, Tracked& tracked, std::uint32_t end);
   void store_rest(const RequestView& request, Tracked& tracked);
@@ -188,6 +192,7 @@ class OffloadConnector final : public Connector {
   std::uint32_t max_storing_blocks_;
   bool waits_for_loads_;  // of others
   bool found_when_stored_;
+  std::optional<ChurnGauge> churn_;
   TierPlaces* places_;                  // may be null
   std::vector<std::uint64_t> numbers_;  // by place, with `places_`: what transfers carry
   bool was_reset_ = false;

@@ -137,7 +137,7 @@ void OffloadConnector::store_rest(const RequestView& request, Tracked& tracked) 
   QUIRE_CHECK(!request.tokens.empty(), "a request that ran has tokens");
   const std::size_t num_tokens = std::min<std::size_t>(request.num_computed_tokens, request.tokens.size() - 1);
   const auto end = static_cast<std::uint32_t>(num_tokens / block_size_ / factor_);
-  if (end <= tracked.next_stored) return;
+  if (end <= tracked.next_stored || !takes(tracked, end - tracked.next_stored)) return;
   const std::uint64_t num_before = counters_.num_stored;
   decide_stores(request, tracked, end);
   counters_.num_stored_at_end += counters_.num_stored - num_before;

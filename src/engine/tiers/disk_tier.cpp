@@ -52,8 +52,9 @@ Result<std::shared_ptr<DiskTier>> DiskTier::open_on(std::unique_ptr<TierFiles> f
                                                   .gives_way = options.policy == KvTierPolicy::measured});
   if (!store) return std::unexpected(std::move(store.error()));
   std::shared_ptr<DiskTier> tier(new DiskTier(*std::move(store), options, *budget, std::move(group_bytes)));
-  auto connector = OffloadConnector::create(tier_connector_options(tier->store_->num_places() * block_bytes, options, config), config,
-                                            block_bytes, tier.get());
+  OffloadConnectorOptions of_connector = tier_connector_options(tier->store_->num_places() * block_bytes, options, config);
+  of_connector.thins_churn = options.policy == KvTierPolicy::measured;
+  auto connector = OffloadConnector::create(of_connector, config, block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
   tier->connector_ = *std::move(connector);
   // Last: it uses all the others. A plain pointer, for the destructor joins it.
@@ -195,6 +196,7 @@ KvTierStats DiskTier::stats() const {
           .num_failed_blocks = store.num_failed(),
           .num_held_back = connector_->counters().num_held_back,
           .num_stored_at_end = connector_->counters().num_stored_at_end,
+          .num_thinned_blocks = connector_->counters().num_thinned,
           .num_computed_tokens = connector_->counters().num_computed_tokens,
           .load_bytes_per_s = costs_.load_bytes_per_s,
           .compute_tokens_per_s = costs_.compute_tokens_per_s,

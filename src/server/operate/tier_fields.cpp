@@ -31,6 +31,8 @@ constexpr TierField kFields[] = {
      &number_of<&Tier::num_held_back>},
     {"stored_at_end", kCounter, "Blocks held back, and stored when their request had ended and no other was there.",
      &number_of<&Tier::num_stored_at_end>},
+    {"thinned", kCounter, "Blocks not stored, because nearly all of the tier leaves it without having been found: it is too small.",
+     &number_of<&Tier::num_thinned_blocks>},
     {"taken_blocks", kCounter, "Of the stored blocks, those that came from the tier above as they cooled there.",
      &number_of<&Tier::num_taken_blocks>},
     {"dropped", kCounter, "Blocks evicted before they were in the tier below, where blocks move down.",

@@ -107,6 +107,34 @@ TEST(OffloadConnector, WhatWasHeldBackIsStoredAtTheEndOfTheLastRequest) {
   }
 }
 
+// Of 32 places; two blocks of a prompt of ten tokens are full.
+TEST(OffloadConnector, WhereAllLeavesWithoutHavingBeenFoundFewRequestsAreStored) {
+  for (const bool thins : {false, true}) {
+    OffloadDriver o({.cpu_bytes_to_use = 32, .thins_churn = thins});
+    std::uint64_t id = 0;
+    const auto ask = [&](std::uint64_t prompt, std::uint32_t num_tokens) {
+      o.add(++id, prompt, num_tokens, 1);
+      o.run();
+    };
+    const OffloadCounters& counters = o.connector->counters();
+    while (counters.num_stored < 32 + ChurnGauge::kLeastWindow) ask(id + 1, 10);
+    const std::uint64_t num_before = counters.num_stored, first = id + 1;
+    for (int i = 0; i < 80; ++i) ask(id + 1, 10);
+    EXPECT_EQ(counters.num_stored - num_before, thins ? 10U : 160U);
+    EXPECT_EQ(counters.num_thinned, thins ? 150U : 0U);
+    std::uint32_t num_found = 0;
+    for (std::uint64_t prompt = first + 64; prompt < first + 80; ++prompt) {
+      o.forget_cached();
+      const OffloadCounters before = counters;
+      ask(prompt, 18);
+      if (counters.num_loaded == before.num_loaded) continue;
+      ++num_found;
+      EXPECT_EQ(counters.num_stored - before.num_stored, 2U) << "what goes on behind something found is stored";
+    }
+    EXPECT_EQ(num_found, thins ? 1U : 16U);
+  }
+}
+
 // The eighth token ends it, and the pass that would compute it is under way.
 TEST(OffloadConnector, AtTheEndABlockWhoseLastTokenWasJustSampledIsNotStored) {
   OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3}, test::async_config());

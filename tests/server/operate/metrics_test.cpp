@@ -151,6 +151,7 @@ TEST(Metrics, TellOfTheTiersThereAre) {
                              .num_failed_blocks = 7,
                              .num_held_back = 8,
                              .num_stored_at_end = 12,
+                             .num_thinned_blocks = 13,
                              .num_computed_tokens = 9,
                              .load_bytes_per_s = 1.5,
                              .compute_tokens_per_s = 2.5,
