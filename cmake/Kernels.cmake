@@ -1,11 +1,12 @@
-# Kernels: each file of runtime/kernel/cpu is compiled for its own instruction set and chosen at run time. Elsewhere runtime/kernel/no_cpu
-# takes that folder's place and the plain kernels serve.
+# Kernels: runtime/kernel/cpu holds what every fast instruction set shares, its folder x86 the files that are compiled for one each
+# and chosen at run time (_avx2, _avx512, _amx). On other processors runtime/kernel/no_cpu takes the place of cpu, and the plain kernels serve.
+set(kernel_folder "${PROJECT_SOURCE_DIR}/src/runtime/kernel/cpu")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   quire_room(kernel runtime/kernel DEPS base EXCLUDE no_cpu NO_PCH)
-  file(GLOB avx2_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/runtime/kernel/cpu/*_avx2.cpp")
-  file(GLOB avx512_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/runtime/kernel/cpu/*_avx512.cpp")
+  file(GLOB avx2_sources CONFIGURE_DEPENDS "${kernel_folder}/x86/*_avx2.cpp")
+  file(GLOB avx512_sources CONFIGURE_DEPENDS "${kernel_folder}/x86/*_avx512.cpp")
   set_source_files_properties(${avx2_sources} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
-  file(GLOB amx_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/runtime/kernel/cpu/*_amx.cpp")
+  file(GLOB amx_sources CONFIGURE_DEPENDS "${kernel_folder}/x86/*_amx.cpp")
   set(avx512_options "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512")
   set_source_files_properties(${avx512_sources} PROPERTIES COMPILE_OPTIONS "${avx512_options}")
   set_source_files_properties(${amx_sources} PROPERTIES COMPILE_OPTIONS "${avx512_options};-mamx-tile;-mamx-int8")
