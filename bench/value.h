@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -1,4 +1,4 @@
-# libquire.so: all rooms but the command line in one library, which shows the functions of the public headers (include/quire/api.h) and
+# libquire.so: all rooms but the command line in one library, which shows the functions of the public headers (include/quire/base/api.h) and
 # nothing else. It is linked from the objects of the static libraries: nothing is compiled twice.
 if(NOT QUIRE_BUILD_SHARED OR QUIRE_SANITIZE)
   return()

@@ -4,8 +4,8 @@
 #include <map>
 #include <numeric>
 
+#include "quire/base/events.h"
 #include "quire/core.h"
-#include "quire/events.h"
 
 class Explainer : public quire::EventSink {
  public:

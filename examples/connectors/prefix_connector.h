@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "quire/base/plan.h"
 #include "quire/connector.h"
 #include "quire/connector_registry.h"
-#include "quire/plan.h"
 
 namespace examples {
 

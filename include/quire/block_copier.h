@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "quire/api.h"
+#include "quire/base/api.h"
 
 namespace quire {
 

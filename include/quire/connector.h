@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "quire/base/ids.h"
+#include "quire/base/request.h"
+#include "quire/base/transfer.h"
 #include "quire/cache_probe.h"
-#include "quire/ids.h"
-#include "quire/request.h"
-#include "quire/transfer.h"
 
 namespace quire {
 

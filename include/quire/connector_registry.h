@@ -20,14 +20,14 @@
 #include <utility>
 #include <vector>
 
-#include "quire/api.h"
+#include "quire/base/api.h"
+#include "quire/base/core_config.h"
+#include "quire/base/error.h"
+#include "quire/base/version.h"
 #include "quire/connector.h"
-#include "quire/core_config.h"
-#include "quire/error.h"
 #include "quire/eviction_policy.h"
 #include "quire/offload.h"
 #include "quire/transport.h"
-#include "quire/version.h"
 
 namespace quire {
 

@@ -18,16 +18,16 @@
 #include <utility>
 #include <vector>
 
-#include "quire/api.h"
+#include "quire/base/api.h"
+#include "quire/base/core_config.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
+#include "quire/base/kv_events.h"
+#include "quire/base/kv_stats.h"
+#include "quire/base/plan.h"
+#include "quire/base/request.h"
 #include "quire/cache_probe.h"
 #include "quire/connector.h"
-#include "quire/core_config.h"
-#include "quire/error.h"
-#include "quire/ids.h"
-#include "quire/kv_events.h"
-#include "quire/kv_stats.h"
-#include "quire/plan.h"
-#include "quire/request.h"
 
 namespace quire {
 

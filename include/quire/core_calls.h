@@ -12,10 +12,10 @@
 #include <span>
 #include <vector>
 
-#include "quire/api.h"
+#include "quire/base/api.h"
+#include "quire/base/core_config.h"
+#include "quire/base/error.h"
 #include "quire/core.h"
-#include "quire/core_config.h"
-#include "quire/error.h"
 
 namespace quire {
 

@@ -12,21 +12,21 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/api.h"
+#include "quire/base/api.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
+#include "quire/base/kv_layout.h"
+#include "quire/base/kv_transfer_params.h"
+#include "quire/base/model_info.h"
+#include "quire/base/options.h"
+#include "quire/base/picture.h"
+#include "quire/base/request.h"
+#include "quire/base/sampling.h"
+#include "quire/base/structured_output.h"
 #include "quire/cache_probe.h"
-#include "quire/error.h"
-#include "quire/ids.h"
-#include "quire/kv_layout.h"
-#include "quire/kv_transfer_params.h"
 #include "quire/lab/curve.h"
 #include "quire/lab/explain.h"
-#include "quire/model_info.h"
-#include "quire/options.h"
-#include "quire/picture.h"
-#include "quire/request.h"
-#include "quire/sampling.h"
 #include "quire/saved_journal.h"
-#include "quire/structured_output.h"
 
 namespace quire {
 

@@ -8,15 +8,15 @@
 #include <utility>
 #include <vector>
 
-#include "quire/api.h"
-#include "quire/clock.h"
+#include "quire/base/api.h"
+#include "quire/base/clock.h"
+#include "quire/base/error.h"
+#include "quire/base/events.h"
+#include "quire/base/logger.h"
+#include "quire/base/options.h"
 #include "quire/connector.h"
 #include "quire/connector_registry.h"
 #include "quire/engine.h"
-#include "quire/error.h"
-#include "quire/events.h"
-#include "quire/logger.h"
-#include "quire/options.h"
 #include "quire/transport.h"
 
 namespace quire {

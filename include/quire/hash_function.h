@@ -11,8 +11,8 @@
 #include <span>
 #include <string_view>
 
-#include "quire/ids.h"
-#include "quire/multimodal.h"
+#include "quire/base/ids.h"
+#include "quire/base/multimodal.h"
 
 namespace quire {
 

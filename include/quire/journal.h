@@ -15,12 +15,12 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/api.h"
+#include "quire/base/api.h"
+#include "quire/base/core_config.h"
+#include "quire/base/error.h"
+#include "quire/base/options.h"
 #include "quire/core.h"
-#include "quire/core_config.h"
-#include "quire/error.h"
 #include "quire/hash_function.h"
-#include "quire/options.h"
 #include "quire/saved_journal.h"
 #include "quire/seam_record.h"
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "quire/api.h"
-#include "quire/error.h"
-#include "quire/ids.h"
+#include "quire/base/api.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "quire/api.h"
-#include "quire/error.h"
+#include "quire/base/api.h"
+#include "quire/base/error.h"
 #include "quire/offload.h"
 
 namespace quire {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "quire/api.h"
+#include "quire/base/api.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
 #include "quire/core.h"
-#include "quire/error.h"
-#include "quire/ids.h"
 
 namespace quire {
 

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "quire/api.h"
+#include "quire/base/api.h"
+#include "quire/base/error.h"
+#include "quire/base/logger.h"
 #include "quire/engine.h"
-#include "quire/error.h"
-#include "quire/logger.h"
 #include "quire/server_options.h"
 
 namespace quire {

@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/api.h"
-#include "quire/error.h"
-#include "quire/ids.h"
+#include "quire/base/api.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
+#include "quire/base/options.h"
 #include "quire/lab/curve.h"
-#include "quire/options.h"
 
 namespace quire {
 

@@ -12,12 +12,12 @@
 #include <memory>
 #include <string>
 
-#include "quire/api.h"
-#include "quire/core_config.h"
-#include "quire/error.h"
-#include "quire/events.h"
-#include "quire/options.h"
-#include "quire/plan.h"
+#include "quire/base/api.h"
+#include "quire/base/core_config.h"
+#include "quire/base/error.h"
+#include "quire/base/events.h"
+#include "quire/base/options.h"
+#include "quire/base/plan.h"
 
 namespace quire {
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "quire/kv_layout.h"
-#include "quire/transfer.h"
+#include "quire/base/kv_layout.h"
+#include "quire/base/transfer.h"
 
 namespace quire {
 

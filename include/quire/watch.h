@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/events.h"
-#include "quire/ids.h"
+#include "quire/base/events.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

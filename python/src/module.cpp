@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "quire/version.h"
+#include "quire/base/version.h"
 
 namespace nb = nanobind;
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "module.h"
-#include "quire/kv_spec.h"
+#include "quire/base/kv_spec.h"
 
 namespace quire::python {
 namespace {

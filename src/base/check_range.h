@@ -2,7 +2,7 @@
 // Whether an option's number is one that may be, with the same words wherever options are checked.
 #include <cstdint>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

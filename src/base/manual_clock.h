@@ -2,7 +2,7 @@
 // Time that stands still until somebody moves it on; from any thread.
 #include <atomic>
 
-#include "quire/clock.h"
+#include "quire/base/clock.h"
 
 namespace quire {
 

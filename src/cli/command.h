@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -14,11 +14,11 @@
 #include "cli/demo_mix.h"
 #include "cli/flags/engine_flags.h"
 #include "cli/start_engine.h"
+#include "quire/base/logger.h"
+#include "quire/base/structured_output.h"
 #include "quire/engine.h"
-#include "quire/logger.h"
 #include "quire/server.h"
 #include "quire/server_options.h"
-#include "quire/structured_output.h"
 
 namespace quire {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "quire/kv_layout.h"
+#include "quire/base/kv_layout.h"
 
 namespace quire {
 

@@ -5,7 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/commit.h"
-#include "quire/version.h"
+#include "quire/base/version.h"
 
 namespace {
 

@@ -11,8 +11,8 @@
 #include "base/json_text.h"
 #include "cli/command.h"
 #include "cli/progress_bar.h"
+#include "quire/base/version.h"
 #include "quire/journal.h"
-#include "quire/version.h"
 
 namespace quire {
 namespace {

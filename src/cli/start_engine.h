@@ -2,8 +2,8 @@
 // For every command that has an engine.
 #include <memory>
 
+#include "quire/base/error.h"
 #include "quire/engine_builder.h"
-#include "quire/error.h"
 
 namespace quire {
 

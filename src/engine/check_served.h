@@ -1,10 +1,10 @@
 #pragma once
 // Nothing is planned that the worker cannot carry out.
 // Asked once for an engine, and for each request on its client's thread.
+#include "quire/base/error.h"
 #include "quire/core.h"
 #include "quire/engine.h"
 #include "quire/engine_builder.h"
-#include "quire/error.h"
 #include "runtime/worker/worker_base.h"
 
 namespace quire {

@@ -3,10 +3,10 @@
 #include <memory>
 #include <optional>
 
-#include "quire/error.h"
-#include "quire/kv_layout.h"
-#include "quire/model_info.h"
-#include "quire/options.h"
+#include "quire/base/error.h"
+#include "quire/base/kv_layout.h"
+#include "quire/base/model_info.h"
+#include "quire/base/options.h"
 #include "runtime/model/weights/model_file.h"
 #include "runtime/worker/draft_model.h"
 

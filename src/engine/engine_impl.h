@@ -18,7 +18,7 @@
 #include "engine/requests/inbox.h"
 #include "engine/tiers/kv_swap.h"
 #include "engine/tiers/kv_tier.h"
-#include "quire/clock.h"
+#include "quire/base/clock.h"
 #include "runtime/worker/worker.h"
 
 namespace quire {

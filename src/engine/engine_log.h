@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "quire/base/logger.h"
 #include "quire/engine.h"
-#include "quire/logger.h"
 
 namespace quire {
 

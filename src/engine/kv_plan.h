@@ -3,11 +3,11 @@
 // out.
 #include <cstdint>
 
-#include "quire/error.h"
-#include "quire/kv_layout.h"
-#include "quire/kv_spec.h"
-#include "quire/model_info.h"
-#include "quire/options.h"
+#include "quire/base/error.h"
+#include "quire/base/kv_layout.h"
+#include "quire/base/kv_spec.h"
+#include "quire/base/model_info.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

@@ -2,10 +2,10 @@
 // Options are checked, and their zeros resolved, before anything large is made.
 #include <cstdint>
 
+#include "quire/base/error.h"
+#include "quire/base/model_info.h"
+#include "quire/base/options.h"
 #include "quire/core.h"
-#include "quire/error.h"
-#include "quire/model_info.h"
-#include "quire/options.h"
 #include "runtime/worker/worker.h"
 
 namespace quire {

@@ -3,7 +3,7 @@
 #include <expected>
 #include <string>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "format/ggml_type.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -15,7 +15,7 @@
 
 #include "format/ggml_type.h"
 #include "format/mapped_file.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "format/json.h"
-#include "quire/error.h"
-#include "quire/model_info.h"
+#include "quire/base/error.h"
+#include "quire/base/model_info.h"
 
 namespace quire::hf {
 

@@ -1,7 +1,7 @@
 // Log lines through spdlog's asynchronous logger. Any thread writes; one thread of the logger's puts lines out, and waits for the
 // descriptor for 100 ms at most per line. Text from outside is made printable and cut, so that a client can neither write a line of its own
 // nor send a terminal control characters.
-#include "quire/logger.h"
+#include "quire/base/logger.h"
 
 #include <fmt/format.h>
 #include <poll.h>

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "media/picture_processor.h"
-#include "quire/picture.h"
+#include "quire/base/picture.h"
 
 namespace quire {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Pictures for LLaVA, as CLIPImageProcessor and SiglipImageProcessor of transformers prepare them (those that use Pillow).
 #include "media/picture_processor.h"
-#include "quire/picture.h"
+#include "quire/base/picture.h"
 
 namespace quire {
 

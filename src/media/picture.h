@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "media/picture.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "media/picture.h"
-#include "quire/error.h"
-#include "quire/picture.h"
+#include "quire/base/error.h"
+#include "quire/base/picture.h"
 
 namespace quire {
 

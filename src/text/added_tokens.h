@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/model_info.h"
+#include "quire/base/ids.h"
+#include "quire/base/model_info.h"
 #include "text/vocabulary.h"
 
 namespace quire {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 #include "text/merge_queue.h"
 
 namespace quire {

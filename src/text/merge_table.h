@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "quire/error.h"
-#include "quire/model_info.h"
+#include "quire/base/error.h"
+#include "quire/base/model_info.h"
 #include "text/merge.h"
 #include "text/vocabulary.h"
 

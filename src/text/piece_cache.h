@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "text/regex.h"
 
 namespace quire {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/error.h"
-#include "quire/model_info.h"
+#include "quire/base/error.h"
+#include "quire/base/model_info.h"
 #include "text/vocabulary.h"
 
 namespace quire {

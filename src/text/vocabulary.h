@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "quire/error.h"
-#include "quire/model_info.h"
+#include "quire/base/error.h"
+#include "quire/base/model_info.h"
 
 namespace quire {
 

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "quire/error.h"
-#include "quire/ids.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
 #include "quire/text/tokenizer.h"
 
 namespace quire {

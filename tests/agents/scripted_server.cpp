@@ -14,7 +14,7 @@
 #include "agents/script.h"
 #include "engine/engine_parts.h"
 #include "engine/resolve_options.h"
-#include "quire/logger.h"
+#include "quire/base/logger.h"
 #include "quire/server.h"
 #include "runtime/model/weights/model_file.h"
 #include "runtime/worker/simulated_worker.h"

@@ -1,5 +1,5 @@
 // The log alone; what a server writes into it is in tests/server/http/log_test.cpp.
-#include "quire/logger.h"
+#include "quire/base/logger.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

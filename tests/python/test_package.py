@@ -11,7 +11,7 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 
 def test_it_knows_its_version():
     quire = pytest.importorskip("quire", reason="the Python package is not built: ./dev build")
-    header = (REPO / "include/quire/version.h").read_text(encoding="utf-8")
+    header = (REPO / "include/quire/base/version.h").read_text(encoding="utf-8")
     project = (REPO / "python/pyproject.toml").read_text(encoding="utf-8")
     assert f'"{quire.__version__}"' in header
     assert f'version = "{quire.__version__}"' in project

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "quire/model_info.h"
-#include "quire/options.h"
+#include "quire/base/model_info.h"
+#include "quire/base/options.h"
 #include "runtime/memory/kv_layout.h"
 
 namespace quire::test {

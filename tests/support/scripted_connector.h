@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "quire/base/plan.h"
 #include "quire/connector.h"
-#include "quire/plan.h"
 
 namespace quire::test {
 

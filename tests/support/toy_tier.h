@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
+#include "quire/base/plan.h"
 #include "quire/connector.h"
 #include "quire/core.h"
-#include "quire/plan.h"
 #include "quire/transport.h"
 
 namespace quire::test {

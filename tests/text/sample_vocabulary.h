@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "quire/model_info.h"
+#include "quire/base/model_info.h"
 #include "quire/text/tokenizer.h"
 #include "text/vocabulary.h"
 

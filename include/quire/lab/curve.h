@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "quire/api.h"
-#include "quire/core_config.h"
-#include "quire/events.h"
+#include "quire/base/api.h"
+#include "quire/base/core_config.h"
+#include "quire/base/events.h"
 
 namespace quire {
 

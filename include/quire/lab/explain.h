@@ -14,10 +14,10 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/api.h"
-#include "quire/core_config.h"
-#include "quire/events.h"
-#include "quire/ids.h"
+#include "quire/base/api.h"
+#include "quire/base/core_config.h"
+#include "quire/base/events.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "quire/api.h"
-#include "quire/error.h"
+#include "quire/base/api.h"
+#include "quire/base/error.h"
 #include "quire/text/tokenizer.h"
 
 namespace boost::json {

@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "quire/api.h"
-#include "quire/ids.h"
+#include "quire/base/api.h"
+#include "quire/base/ids.h"
 #include "quire/text/tokenizer.h"
 #include "quire/text/utf8_repair.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "quire/api.h"
-#include "quire/error.h"
+#include "quire/base/api.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

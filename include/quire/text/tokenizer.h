@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/api.h"
-#include "quire/error.h"
-#include "quire/ids.h"
-#include "quire/model_info.h"
+#include "quire/base/api.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
+#include "quire/base/model_info.h"
 
 namespace quire {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "quire/api.h"
+#include "quire/base/api.h"
 
 namespace quire {
 

@@ -1,5 +1,5 @@
 // SamplingParams: how the next token is chosen, under vLLM's names.
-#include "quire/sampling.h"
+#include "quire/base/sampling.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "quire/decision_profile.h"
-#include "quire/request.h"
+#include "quire/base/decision_profile.h"
+#include "quire/base/request.h"
 #include "vllm/record.h"
 
 namespace quire::python {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/request.h"
+#include "quire/base/ids.h"
+#include "quire/base/request.h"
 
 namespace quire::python {
 

@@ -2,7 +2,7 @@
 // Flags of the commands whose engine may record what its scheduler does.
 #include <CLI/CLI.hpp>
 
-#include "quire/options.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <string_view>
 
-#include "quire/options.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/error.h"
-#include "quire/options.h"
+#include "quire/base/error.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "quire/error.h"
-#include "quire/options.h"
+#include "quire/base/error.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

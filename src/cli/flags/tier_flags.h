@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "quire/base/error.h"
+#include "quire/base/options.h"
 #include "quire/engine_builder.h"
-#include "quire/error.h"
-#include "quire/options.h"
 
 namespace quire {
 

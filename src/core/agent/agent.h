@@ -6,7 +6,7 @@
 #include "core/agent/job_table.h"
 #include "core/agent/pin_list.h"
 #include "core/agent/tool_times.h"
-#include "quire/options.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

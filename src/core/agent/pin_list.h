@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/agent/job_table.h"
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "quire/core_config.h"
-#include "quire/error.h"
+#include "quire/base/core_config.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

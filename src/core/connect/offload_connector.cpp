@@ -20,8 +20,8 @@
 #include <variant>
 
 #include "base/check.h"
+#include "quire/base/plan.h"
 #include "quire/core.h"
-#include "quire/plan.h"
 
 namespace quire {
 namespace {

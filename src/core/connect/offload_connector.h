@@ -30,8 +30,8 @@
 #include "core/connect/group_windows.h"
 #include "core/connect/tier_places.h"
 #include "core/offload/offload_ledger.h"
+#include "quire/base/core_config.h"
 #include "quire/connector.h"
-#include "quire/core_config.h"
 #include "quire/offload.h"
 
 namespace quire {

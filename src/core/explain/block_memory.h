@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "quire/events.h"
-#include "quire/ids.h"
+#include "quire/base/events.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

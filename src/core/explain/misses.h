@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "core/explain/block_memory.h"
+#include "quire/base/request.h"
 #include "quire/lab/explain.h"
-#include "quire/request.h"
 
 namespace quire {
 

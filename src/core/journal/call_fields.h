@@ -1,9 +1,9 @@
 #pragma once
 // The fields of a core's calls, in the order of their bytes: one list for writing and reading.
 // Adding a field here changes the bytes: the version in call_kind.h goes up with it, and recorded calls of the version before are refused.
+#include "quire/base/plan.h"
+#include "quire/base/request.h"
 #include "quire/core.h"
-#include "quire/plan.h"
-#include "quire/request.h"
 
 namespace quire {
 

@@ -5,7 +5,7 @@
 #include <concepts>
 #include <type_traits>
 
-#include "quire/core_config.h"
+#include "quire/base/core_config.h"
 
 namespace quire {
 

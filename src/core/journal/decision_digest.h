@@ -3,8 +3,8 @@
 // digests: the version in journal_form.h goes up with it.
 #include <cstdint>
 
+#include "quire/base/plan.h"
 #include "quire/core.h"
-#include "quire/plan.h"
 
 namespace quire {
 

@@ -5,10 +5,10 @@
 // Used by the recorder of calls and by checkpoints, on the core's thread.
 #include <cstdint>
 
+#include "quire/base/ids.h"
+#include "quire/base/kv_events.h"
+#include "quire/base/request.h"
 #include "quire/hash_function.h"
-#include "quire/ids.h"
-#include "quire/kv_events.h"
-#include "quire/request.h"
 
 namespace quire {
 

@@ -4,9 +4,9 @@
 #include <span>
 #include <string_view>
 
+#include "quire/base/ids.h"
+#include "quire/base/request.h"
 #include "quire/hash_function.h"
-#include "quire/ids.h"
-#include "quire/request.h"
 
 namespace quire {
 

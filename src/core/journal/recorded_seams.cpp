@@ -8,9 +8,9 @@
 
 #include "base/check.h"
 #include "core/journal/pseudonyms.h"
+#include "quire/base/plan.h"
 #include "quire/connector.h"
 #include "quire/hash_function.h"
-#include "quire/plan.h"
 
 namespace quire {
 namespace {

@@ -7,9 +7,9 @@
 #include "base/check.h"
 #include "core/journal/answer_queue.h"
 #include "core/journal/question.h"
+#include "quire/base/plan.h"
 #include "quire/connector.h"
 #include "quire/hash_function.h"
-#include "quire/plan.h"
 #include "quire/seam_record.h"
 
 namespace quire {

@@ -7,7 +7,7 @@
 
 #include "core/kv/group_manager.h"
 #include "core/kv/hit_query.h"
-#include "quire/kv_spec.h"
+#include "quire/base/kv_spec.h"
 
 namespace quire {
 

@@ -13,9 +13,9 @@
 #include "core/kv/prefix_index.h"
 #include "core/kv/residency.h"
 #include "core/kv/shown_blocks.h"
-#include "quire/events.h"
+#include "quire/base/events.h"
+#include "quire/base/ids.h"
 #include "quire/hash_function.h"
-#include "quire/ids.h"
 #include "quire/watch.h"
 
 namespace quire {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "quire/error.h"
-#include "quire/kv_spec.h"
+#include "quire/base/error.h"
+#include "quire/base/kv_spec.h"
 
 namespace quire {
 

@@ -18,10 +18,10 @@
 #include "base/check.h"
 #include "base/rules.h"
 #include "core/kv/encoder_cache_order.h"
-#include "quire/decision_profile.h"
-#include "quire/error.h"
-#include "quire/ids.h"
-#include "quire/multimodal.h"
+#include "quire/base/decision_profile.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
+#include "quire/base/multimodal.h"
 
 namespace quire {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

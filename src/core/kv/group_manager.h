@@ -14,7 +14,7 @@
 #include "core/kv/kv_blocks.h"
 #include "core/kv/kv_request.h"
 #include "core/kv/tokens_per_block.h"
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

@@ -9,7 +9,7 @@
 #include "core/kv/block_pool.h"
 #include "core/kv/hash/hash_list.h"
 #include "core/kv/tokens_per_block.h"
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

@@ -12,13 +12,13 @@
 #include "core/kv/hash/hash_input.h"
 #include "core/kv/kv_blocks.h"
 #include "core/kv/kv_request.h"
-#include "quire/error.h"
-#include "quire/events.h"
+#include "quire/base/error.h"
+#include "quire/base/events.h"
+#include "quire/base/ids.h"
+#include "quire/base/kv_events.h"
+#include "quire/base/kv_spec.h"
+#include "quire/base/kv_stats.h"
 #include "quire/hash_function.h"
-#include "quire/ids.h"
-#include "quire/kv_events.h"
-#include "quire/kv_spec.h"
-#include "quire/kv_stats.h"
 
 namespace quire {
 

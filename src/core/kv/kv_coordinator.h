@@ -12,7 +12,7 @@
 #include "core/kv/block_pool.h"
 #include "core/kv/kv_blocks.h"
 #include "core/kv/mamba_manager.h"
-#include "quire/kv_spec.h"
+#include "quire/base/kv_spec.h"
 
 namespace quire {
 

@@ -8,9 +8,9 @@
 #include "core/kv/hash/hash_input.h"
 #include "core/kv/hash/hash_list.h"
 #include "core/kv/prefix_index.h"
+#include "quire/base/ids.h"
+#include "quire/base/kv_events.h"
 #include "quire/hash_function.h"
-#include "quire/ids.h"
-#include "quire/kv_events.h"
 
 namespace quire {
 

@@ -6,8 +6,8 @@
 
 #include "core/kv/hash/hash_input.h"
 #include "core/kv/kv_blocks.h"
+#include "quire/base/ids.h"
 #include "quire/hash_function.h"
-#include "quire/ids.h"
 
 namespace quire {
 

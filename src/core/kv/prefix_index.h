@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "quire/base/ids.h"
 #include "quire/hash_function.h"
-#include "quire/ids.h"
 
 namespace quire {
 

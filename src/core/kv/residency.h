@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/random.h"
-#include "quire/ids.h"
-#include "quire/kv_stats.h"
+#include "quire/base/ids.h"
+#include "quire/base/kv_stats.h"
 
 namespace quire {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 #include "quire/watch.h"
 
 namespace quire {

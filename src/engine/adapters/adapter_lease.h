@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "quire/request.h"
+#include "quire/base/request.h"
 #include "runtime/model/weights/adapter.h"
 
 namespace quire {

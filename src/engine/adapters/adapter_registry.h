@@ -25,9 +25,9 @@
 #include <vector>
 
 #include "engine/adapters/adapter_lease.h"
+#include "quire/base/error.h"
+#include "quire/base/logger.h"
 #include "quire/engine.h"
-#include "quire/error.h"
-#include "quire/logger.h"
 
 namespace quire {
 

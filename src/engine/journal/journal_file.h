@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "quire/journal.h"
 
 namespace quire {

@@ -17,7 +17,7 @@
 #include "base/check.h"
 #include "core/journal/journal_form.h"
 #include "core/kv/hash/hash_function.h"
-#include "quire/version.h"
+#include "quire/base/version.h"
 
 namespace quire {
 namespace {

@@ -32,7 +32,7 @@
 #include "engine/stats/rate.h"
 #include "engine/trace/event_fan.h"
 #include "engine/trace/tracer.h"
-#include "quire/clock.h"
+#include "quire/base/clock.h"
 #include "quire/core.h"
 #include "quire/engine_builder.h"
 #include "quire/lab/curve.h"

@@ -19,7 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "quire/kv_layout.h"
+#include "quire/base/kv_layout.h"
 #include "quire/tiered_offload.h"
 #include "runtime/tier/disk_store.h"
 #include "runtime/tier/place_index.h"

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/kv_events.h"
-#include "quire/kv_spec.h"
+#include "quire/base/kv_events.h"
+#include "quire/base/kv_spec.h"
 
 namespace quire {
 

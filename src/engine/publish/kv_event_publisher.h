@@ -6,10 +6,10 @@
 #include <memory>
 #include <span>
 
-#include "quire/kv_events.h"
-#include "quire/kv_spec.h"
-#include "quire/logger.h"
-#include "quire/options.h"
+#include "quire/base/kv_events.h"
+#include "quire/base/kv_spec.h"
+#include "quire/base/logger.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/sampling.h"
+#include "quire/base/ids.h"
+#include "quire/base/sampling.h"
 
 namespace quire {
 

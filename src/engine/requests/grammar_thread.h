@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "quire/error.h"
-#include "quire/ids.h"
-#include "quire/model_info.h"
-#include "quire/structured_output.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
+#include "quire/base/model_info.h"
+#include "quire/base/structured_output.h"
 #include "runtime/grammar/grammar_matcher.h"
 
 namespace quire {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "engine/requests/grammar_thread.h"
+#include "quire/base/plan.h"
 #include "quire/connector.h"
-#include "quire/plan.h"
 #include "runtime/worker/worker_base.h"
 
 namespace quire {

@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "engine/adapters/adapter_lease.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
 #include "quire/engine.h"
-#include "quire/error.h"
 #include "quire/hash_function.h"
-#include "quire/ids.h"
 
 namespace quire {
 

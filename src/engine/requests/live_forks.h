@@ -10,8 +10,8 @@
 #include "engine/requests/inbox.h"
 #include "engine/requests/live_requests.h"
 #include "engine/requests/live_sessions.h"
+#include "quire/base/plan.h"
 #include "quire/core.h"
-#include "quire/plan.h"
 
 namespace quire {
 

@@ -22,9 +22,9 @@
 #include "engine/requests/outbox.h"
 #include "engine/requests/tool_names.h"
 #include "engine/stats/engine_counts.h"
-#include "quire/clock.h"
+#include "quire/base/clock.h"
+#include "quire/base/sampling.h"
 #include "quire/core.h"
-#include "quire/sampling.h"
 
 namespace quire {
 

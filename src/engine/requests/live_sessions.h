@@ -9,8 +9,8 @@
 
 #include "engine/requests/inbox.h"
 #include "engine/requests/live_requests.h"
+#include "quire/base/error.h"
 #include "quire/core.h"
-#include "quire/error.h"
 
 namespace quire {
 

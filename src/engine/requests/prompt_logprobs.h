@@ -3,7 +3,7 @@
 // Belongs to the engine thread.
 #include "engine/requests/live_forks.h"
 #include "engine/requests/live_requests.h"
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 #include "runtime/worker/worker_base.h"
 
 namespace quire {

@@ -19,9 +19,9 @@
 #include "engine/requests/grammars.h"
 #include "engine/requests/inbox.h"
 #include "engine/requests/live_encoder_inputs.h"
+#include "quire/base/ids.h"
+#include "quire/base/sampling.h"
 #include "quire/core.h"
-#include "quire/ids.h"
-#include "quire/sampling.h"
 
 namespace quire {
 

@@ -1,7 +1,7 @@
 #pragma once
+#include "quire/base/error.h"
+#include "quire/base/picture.h"
 #include "quire/engine.h"
-#include "quire/error.h"
-#include "quire/picture.h"
 
 namespace quire {
 

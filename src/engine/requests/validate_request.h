@@ -1,9 +1,9 @@
 #pragma once
 // The border: what a request must be before it reaches the core.
+#include "quire/base/error.h"
+#include "quire/base/options.h"
 #include "quire/engine.h"
 #include "quire/engine_builder.h"
-#include "quire/error.h"
-#include "quire/options.h"
 
 namespace quire {
 

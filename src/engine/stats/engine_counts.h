@@ -6,9 +6,9 @@
 #include <string>
 
 #include "engine/stats/histogram.h"
+#include "quire/base/kv_stats.h"
 #include "quire/core.h"
 #include "quire/engine.h"
-#include "quire/kv_stats.h"
 
 namespace quire {
 

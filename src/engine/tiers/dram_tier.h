@@ -10,8 +10,8 @@
 #include "engine/stats/rate.h"
 #include "engine/tiers/dram_shelf.h"
 #include "engine/tiers/kv_tier.h"
+#include "quire/base/kv_layout.h"
 #include "quire/engine_builder.h"
-#include "quire/kv_layout.h"
 #include "runtime/tier/memory_transport.h"
 
 namespace quire {

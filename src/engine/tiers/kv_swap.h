@@ -5,10 +5,10 @@
 #include <string>
 
 #include "engine/tiers/swap_transport.h"
+#include "quire/base/kv_layout.h"
+#include "quire/base/options.h"
 #include "quire/core.h"
 #include "quire/engine.h"
-#include "quire/kv_layout.h"
-#include "quire/options.h"
 #include "quire/transport.h"
 #include "runtime/tier/disk_store.h"
 #include "runtime/tier/memory_transport.h"

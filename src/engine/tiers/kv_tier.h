@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
+#include "quire/base/kv_events.h"
 #include "quire/connector.h"
 #include "quire/engine.h"
 #include "quire/engine_builder.h"
-#include "quire/kv_events.h"
 #include "quire/transport.h"
 
 namespace quire {

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "engine/tiers/remote_tier.h"
+#include "quire/base/kv_layout.h"
 #include "quire/engine_builder.h"
-#include "quire/kv_layout.h"
 #include "runtime/remote/peer_shelf.h"
 
 namespace quire {

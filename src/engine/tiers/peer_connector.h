@@ -19,8 +19,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "quire/base/kv_transfer_params.h"
 #include "quire/connector.h"
-#include "quire/kv_transfer_params.h"
 #include "quire/offload.h"
 #include "runtime/remote/peer_store.h"
 #include "runtime/tier/store_transport.h"

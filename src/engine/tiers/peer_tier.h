@@ -7,8 +7,8 @@
 
 #include "engine/tiers/kv_tier.h"
 #include "engine/tiers/peer_connector.h"
+#include "quire/base/kv_layout.h"
 #include "quire/engine_builder.h"
-#include "quire/kv_layout.h"
 #include "runtime/remote/peer_store.h"
 #include "runtime/tier/store_transport.h"
 

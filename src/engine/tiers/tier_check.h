@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "engine/tiers/kv_tier.h"
-#include "quire/core_config.h"
+#include "quire/base/core_config.h"
+#include "quire/base/error.h"
+#include "quire/base/kv_layout.h"
 #include "quire/engine_builder.h"
-#include "quire/error.h"
-#include "quire/kv_layout.h"
 #include "quire/offload.h"
 
 namespace quire {

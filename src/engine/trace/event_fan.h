@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "quire/events.h"
+#include "quire/base/events.h"
 
 namespace quire {
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "quire/base/events.h"
 #include "quire/core.h"
-#include "quire/events.h"
 
 namespace quire {
 

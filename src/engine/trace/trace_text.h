@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/trace/trace_step.h"
-#include "quire/options.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

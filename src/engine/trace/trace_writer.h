@@ -14,8 +14,8 @@
 
 #include "engine/trace/trace_step.h"
 #include "engine/trace/trace_text.h"
-#include "quire/error.h"
-#include "quire/options.h"
+#include "quire/base/error.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/trace/trace_writer.h"
+#include "quire/base/events.h"
 #include "quire/core.h"
-#include "quire/events.h"
 #include "quire/step_trace.h"
 
 namespace quire {

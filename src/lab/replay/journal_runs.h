@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "quire/simulation.h"
 
 namespace quire {

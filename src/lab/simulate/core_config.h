@@ -1,6 +1,6 @@
 #pragma once
 // The core that a simulation runs.
-#include "quire/core_config.h"
+#include "quire/base/core_config.h"
 #include "quire/simulation.h"
 
 namespace quire {

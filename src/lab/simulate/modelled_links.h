@@ -3,8 +3,8 @@
 #include <span>
 #include <vector>
 
+#include "quire/base/transfer.h"
 #include "quire/simulation.h"
-#include "quire/transfer.h"
 
 namespace quire {
 

@@ -1,6 +1,6 @@
 #pragma once
 // How large a step is, for the model of the worker.
-#include "quire/plan.h"
+#include "quire/base/plan.h"
 #include "quire/simulation.h"
 
 namespace quire {

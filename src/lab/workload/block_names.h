@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "quire/hash_function.h"
 #include "quire/simulation.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

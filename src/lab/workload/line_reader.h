@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "lab/workload/byte_source.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -16,8 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "quire/ids.h"
-#include "quire/options.h"
+#include "quire/base/ids.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <span>
 
-#include "quire/error.h"
-#include "quire/options.h"
+#include "quire/base/error.h"
+#include "quire/base/options.h"
 #include "runtime/kernel/attention.h"
 #include "runtime/kernel/elementwise.h"
 #include "runtime/kernel/matmul.h"

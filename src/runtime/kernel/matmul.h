@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <span>
 
-#include "quire/options.h"
+#include "quire/base/options.h"
 #include "runtime/kernel/pack.h"
 
 namespace quire {

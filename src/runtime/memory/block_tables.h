@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/kv_layout.h"
-#include "quire/plan.h"
+#include "quire/base/ids.h"
+#include "quire/base/kv_layout.h"
+#include "quire/base/plan.h"
 #include "runtime/memory/block_table.h"
 
 namespace quire {

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "quire/error.h"
-#include "quire/ids.h"
-#include "quire/kv_layout.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
+#include "quire/base/kv_layout.h"
 #include "quire/transport.h"
 
 namespace quire {

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <span>
 
-#include "quire/kv_layout.h"
-#include "quire/kv_spec.h"
-#include "quire/options.h"
+#include "quire/base/kv_layout.h"
+#include "quire/base/kv_spec.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

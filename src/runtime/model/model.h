@@ -8,10 +8,10 @@
 #include <string>
 
 #include "base/thread_pool.h"
-#include "quire/error.h"
-#include "quire/ids.h"
-#include "quire/model_info.h"
-#include "quire/options.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
+#include "quire/base/model_info.h"
+#include "quire/base/options.h"
 #include "runtime/memory/block_tables.h"
 #include "runtime/memory/kv_cache.h"
 #include "runtime/model/kept/expert_store.h"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "quire/error.h"
-#include "quire/picture.h"
+#include "quire/base/error.h"
+#include "quire/base/picture.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/model/config/vision_config.h"
 #include "runtime/model/weights/vision_weights.h"

@@ -19,7 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "runtime/remote/peer_link.h"
 #include "runtime/remote/peer_shelf.h"
 #include "runtime/remote/peer_wire.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "runtime/remote/remote_address.h"
 #include "runtime/remote/remote_stream.h"
 

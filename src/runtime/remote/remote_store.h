@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "runtime/remote/remote_line.h"
 #include "runtime/remote/remote_value.h"
 #include "runtime/remote/shared_store_count.h"

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "runtime/remote/remote_address.h"
 
 struct addrinfo;

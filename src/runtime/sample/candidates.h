@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 #include "runtime/sample/row_math.h"
 
 namespace quire {

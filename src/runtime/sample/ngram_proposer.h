@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/options.h"
+#include "quire/base/ids.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/plan.h"
-#include "quire/sampling.h"
+#include "quire/base/ids.h"
+#include "quire/base/plan.h"
+#include "quire/base/sampling.h"
 
 namespace quire {
 

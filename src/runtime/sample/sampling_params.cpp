@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "quire/sampling.h"
+#include "quire/base/sampling.h"
 
 namespace quire {
 namespace {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "quire/offload.h"
 #include "runtime/tier/block_store.h"
 #include "runtime/tier/tier_files.h"

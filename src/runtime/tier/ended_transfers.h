@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "quire/transfer.h"
+#include "quire/base/transfer.h"
 
 namespace quire {
 

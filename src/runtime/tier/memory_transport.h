@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "quire/offload.h"
 #include "quire/transport.h"
 #include "runtime/tier/ended_transfers.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

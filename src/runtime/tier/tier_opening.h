@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "runtime/tier/tier_files.h"
 #include "runtime/tier/tier_table.h"
 

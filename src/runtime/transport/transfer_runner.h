@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "quire/plan.h"
+#include "quire/base/plan.h"
 #include "quire/transport.h"
 
 namespace quire {

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/multimodal.h"
+#include "quire/base/ids.h"
+#include "quire/base/multimodal.h"
 #include "runtime/worker/prompt_pictures.h"
 
 namespace quire {

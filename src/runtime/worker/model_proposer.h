@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/plan.h"
+#include "quire/base/ids.h"
+#include "quire/base/plan.h"
 #include "runtime/worker/batch.h"
 #include "runtime/worker/draft_length.h"
 #include "runtime/worker/draft_model.h"

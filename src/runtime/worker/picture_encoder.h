@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "quire/plan.h"
+#include "quire/base/plan.h"
 #include "runtime/model/vision_encoder.h"
 #include "runtime/worker/prompt_pictures.h"
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "quire/plan.h"
-#include "quire/pooling.h"
+#include "quire/base/plan.h"
+#include "quire/base/pooling.h"
 #include "runtime/worker/batch.h"
 #include "runtime/worker/step_results.h"
 

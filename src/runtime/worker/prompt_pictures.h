@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "quire/multimodal.h"
-#include "quire/picture.h"
+#include "quire/base/multimodal.h"
+#include "quire/base/picture.h"
 #include "runtime/worker/rope_positions.h"
 
 namespace quire {

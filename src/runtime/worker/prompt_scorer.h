@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "quire/sampling.h"
+#include "quire/base/sampling.h"
 #include "runtime/model/model.h"
 #include "runtime/sample/sampler.h"
 #include "runtime/worker/batch.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/manual_clock.h"
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 #include "runtime/memory/block_tables.h"
 #include "runtime/memory/kv_cache.h"
 #include "runtime/transport/transfer_runner.h"

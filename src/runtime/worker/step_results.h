@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "quire/plan.h"
+#include "quire/base/plan.h"
 #include "runtime/worker/batch.h"
 #include "runtime/worker/worker_base.h"
 

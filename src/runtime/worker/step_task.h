@@ -7,8 +7,8 @@
 #include <span>
 
 #include "base/thread_pool.h"
-#include "quire/clock.h"
-#include "quire/plan.h"
+#include "quire/base/clock.h"
+#include "quire/base/plan.h"
 #include "runtime/worker/step_results.h"
 #include "runtime/worker/worker_base.h"
 

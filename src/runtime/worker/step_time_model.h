@@ -1,6 +1,6 @@
 #pragma once
 // How long a step takes, as a sum over its work: for simulations, in virtual time.
-#include "quire/plan.h"
+#include "quire/base/plan.h"
 
 namespace quire {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "quire/options.h"
-#include "quire/plan.h"
+#include "quire/base/options.h"
+#include "quire/base/plan.h"
 #include "runtime/memory/block_tables.h"
 #include "runtime/memory/kv_cache.h"
 #include "runtime/model/model.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "quire/picture.h"
-#include "quire/plan.h"
+#include "quire/base/picture.h"
+#include "quire/base/plan.h"
 #include "runtime/sample/sampler.h"
 #include "runtime/transport/transfer_runner.h"
 #include "runtime/worker/prompt_pictures.h"

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/request.h"
-#include "quire/sampling.h"
+#include "quire/base/ids.h"
+#include "quire/base/request.h"
+#include "quire/base/sampling.h"
 #include "server/request/completion_request.h"
 #include "server/request/expert_shape.h"
 #include "text/tool_calls/answer_part.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "server/answers/answer.h"
 
 namespace quire {

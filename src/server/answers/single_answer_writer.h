@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "quire/error.h"
-#include "quire/sampling.h"
+#include "quire/base/error.h"
+#include "quire/base/sampling.h"
 #include "server/answers/answer_writer.h"
 
 namespace quire {

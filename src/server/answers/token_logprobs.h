@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/sampling.h"
+#include "quire/base/sampling.h"
 #include "quire/text/tokenizer.h"
 
 namespace quire {

@@ -21,7 +21,7 @@
 #include <span>
 #include <utility>
 
-#include "quire/version.h"
+#include "quire/base/version.h"
 #include "server/http/public_address.h"
 
 namespace quire {

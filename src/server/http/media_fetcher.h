@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "server/http/host_name.h"
 
 namespace quire {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "quire/logger.h"
+#include "quire/base/logger.h"
 #include "server/http/reply.h"
 #include "server/http/span_exporter.h"
 #include "server/http/trace_context.h"

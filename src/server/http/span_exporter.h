@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "quire/error.h"
-#include "quire/logger.h"
+#include "quire/base/error.h"
+#include "quire/base/logger.h"
 #include "server/http/span_json.h"
 
 namespace quire {

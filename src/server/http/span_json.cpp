@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/json_text.h"
-#include "quire/version.h"
+#include "quire/base/version.h"
 
 namespace quire {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/digest.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "quire/server_options.h"
 
 namespace quire {

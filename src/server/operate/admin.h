@@ -2,8 +2,8 @@
 // What an operator asks of the engine over HTTP. Names, parameters and answers are those of vLLM's POST /reset_prefix_cache, /pause,
 // /resume, /reset_encoder_cache and /reset_mm_cache; parameters stand in the query. And of
 // POST /v1/journal/save, which is quire's own, the answer.
+#include "quire/base/error.h"
 #include "quire/engine.h"
-#include "quire/error.h"
 #include "quire/server_options.h"
 #include "server/http/http.h"
 

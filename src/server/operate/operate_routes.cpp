@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "quire/version.h"
+#include "quire/base/version.h"
 #include "server/api/serving.h"
 #include "server/http/error_response.h"
 #include "server/operate/adapters.h"

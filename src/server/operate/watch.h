@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "quire/watch.h"
 #include "server/api/routes.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 // The grammar that holds a chat's answer to calls of tools and to the form that the client wants.
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

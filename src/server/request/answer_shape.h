@@ -3,7 +3,7 @@
 #include <memory>
 #include <string_view>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "quire/text/tokenizer.h"
 
 namespace quire {

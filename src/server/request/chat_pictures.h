@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "server/http/media_fetcher.h"
 #include "server/request/completion_request.h"
 

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "base/digest.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
+#include "quire/base/request.h"
+#include "quire/base/sampling.h"
 #include "quire/engine.h"
-#include "quire/error.h"
-#include "quire/ids.h"
-#include "quire/request.h"
-#include "quire/sampling.h"
 #include "quire/text/generation_config.h"
 #include "server/request/answer_shape.h"
 #include "server/request/structured_output.h"

@@ -3,7 +3,7 @@
 #include <span>
 #include <string_view>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -9,7 +9,7 @@
 #include <limits>
 #include <utility>
 
-#include "quire/sampling.h"
+#include "quire/base/sampling.h"
 #include "server/request/object_reader.h"
 
 namespace quire {

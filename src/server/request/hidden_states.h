@@ -4,8 +4,8 @@
 #include <span>
 #include <string>
 
-#include "quire/error.h"
-#include "quire/ids.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
 #include "server/request/object_reader.h"
 #include "server/request/request_context.h"
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 #include "quire/text/tokenizer.h"
 
 namespace quire {

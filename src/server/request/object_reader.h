@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

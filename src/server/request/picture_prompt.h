@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "media/picture_processor.h"
-#include "quire/error.h"
-#include "quire/ids.h"
-#include "quire/picture.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
+#include "quire/base/picture.h"
 #include "server/request/completion_request.h"
 
 namespace quire {

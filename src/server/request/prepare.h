@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "quire/base/error.h"
 #include "quire/engine.h"
-#include "quire/error.h"
 #include "server/request/completion_request.h"
 #include "server/request/prompt_print.h"
 #include "server/request/request_context.h"

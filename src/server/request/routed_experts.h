@@ -2,7 +2,7 @@
 // The experts that an answer's tokens have gone through, where requests may ask for them (--enable-return-routed-experts).
 #include <cstdint>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "quire/server_options.h"
 #include "server/request/completion_request.h"
 #include "server/request/object_reader.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/structured_output.h"
+#include "quire/base/structured_output.h"
 #include "server/request/object_reader.h"
 
 namespace quire {

@@ -2,7 +2,7 @@
 // "kv_transfer_params" of a completion, as vLLM's clients and proxies send them, and as their answers carry them.
 #include <string>
 
-#include "quire/kv_transfer_params.h"
+#include "quire/base/kv_transfer_params.h"
 #include "server/request/completion_request.h"
 #include "server/request/object_reader.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire::jinja {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 #include "text/tool_calls/call_format.h"
 #include "text/tool_calls/tool.h"
 

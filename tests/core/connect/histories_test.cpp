@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "core/connect/offload_connector.h"
+#include "quire/base/plan.h"
 #include "quire/core.h"
-#include "quire/plan.h"
 
 namespace quire {
 namespace {

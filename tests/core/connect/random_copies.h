@@ -9,8 +9,8 @@
 #include "base/random.h"
 #include "core/connect/lasting_places.h"
 #include "core/schedule/fake_worker.h"
+#include "quire/base/transfer.h"
 #include "quire/offload.h"
-#include "quire/transfer.h"
 
 namespace quire::test {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <variant>
 
+#include "quire/base/events.h"
 #include "quire/core.h"
-#include "quire/events.h"
 
 namespace quire::test {
 

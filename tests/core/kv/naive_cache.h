@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire::test {
 

@@ -1,5 +1,5 @@
 // Each rule in which vLLM 0.32.0 decides otherwise than 0.19.0, in its smallest case, under both.
-#include "quire/decision_profile.h"
+#include "quire/base/decision_profile.h"
 
 #include <gtest/gtest.h>
 

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "quire/plan.h"
+#include "quire/base/plan.h"
 
 namespace quire::test {
 

@@ -7,7 +7,7 @@
 
 #include "core/schedule/harness.h"
 #include "core/schedule/naive_kv.h"
-#include "quire/events.h"
+#include "quire/base/events.h"
 
 namespace quire {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "core/schedule/core_driver.h"
 #include "core/schedule/state.h"
-#include "quire/api.h"
+#include "quire/base/api.h"
 
 namespace quire::test {
 

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/sampling.h"
+#include "quire/base/ids.h"
+#include "quire/base/sampling.h"
 
 namespace quire {
 

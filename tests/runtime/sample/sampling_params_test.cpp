@@ -3,7 +3,7 @@
 #include <functional>
 #include <limits>
 
-#include "quire/sampling.h"
+#include "quire/base/sampling.h"
 
 namespace quire {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "quire/logger.h"
+#include "quire/base/logger.h"
 #include "server/running_server.h"
 #include "support/pipe.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/kv/hash/hash_input.h"
-#include "quire/error.h"
-#include "quire/hash_algorithm.h"
+#include "quire/base/error.h"
+#include "quire/base/hash_algorithm.h"
 #include "quire/hash_function.h"
 
 namespace quire {

@@ -6,9 +6,9 @@
 #include <span>
 #include <string_view>
 
+#include "quire/base/ids.h"
+#include "quire/base/multimodal.h"
 #include "quire/hash_function.h"
-#include "quire/ids.h"
-#include "quire/multimodal.h"
 
 namespace quire {
 

@@ -5,11 +5,11 @@
 #include <type_traits>
 
 #include "core/schedule/requests/request_table.h"
+#include "quire/base/kv_events.h"
+#include "quire/base/kv_stats.h"
+#include "quire/base/plan.h"
+#include "quire/base/transfer.h"
 #include "quire/core.h"
-#include "quire/kv_events.h"
-#include "quire/kv_stats.h"
-#include "quire/plan.h"
-#include "quire/transfer.h"
 
 namespace quire {
 

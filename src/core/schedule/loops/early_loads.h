@@ -15,7 +15,7 @@
 #include "core/schedule/moves/look_up.h"
 #include "core/schedule/requests/foundation.h"
 #include "core/schedule/requests/request.h"
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

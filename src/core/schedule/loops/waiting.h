@@ -17,7 +17,7 @@
 #include "core/schedule/requests/foundation.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/request.h"
-#include "quire/events.h"
+#include "quire/base/events.h"
 
 namespace quire {
 

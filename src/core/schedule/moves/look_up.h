@@ -11,8 +11,8 @@
 #include "core/schedule/requests/context.h"
 #include "core/schedule/requests/request.h"
 #include "core/schedule/requests/requests.h"
+#include "quire/base/kv_stats.h"
 #include "quire/cache_probe.h"
-#include "quire/kv_stats.h"
 
 namespace quire {
 

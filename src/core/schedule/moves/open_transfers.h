@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/rules.h"
-#include "quire/transfer.h"
+#include "quire/base/transfer.h"
 
 namespace quire {
 

@@ -16,8 +16,8 @@
 #include "core/schedule/requests/foundation.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/request_table.h"
-#include "quire/error.h"
-#include "quire/plan.h"
+#include "quire/base/error.h"
+#include "quire/base/plan.h"
 
 namespace quire {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Says of each event when, in which step and for which request it happened, where the place that tells it does not know.
 #include "base/check.h"
-#include "quire/events.h"
+#include "quire/base/events.h"
 
 namespace quire {
 

@@ -20,7 +20,7 @@
 #include "core/schedule/requests/request.h"
 #include "core/schedule/requests/request_table.h"
 #include "core/schedule/requests/requests.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

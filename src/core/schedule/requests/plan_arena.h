@@ -9,8 +9,8 @@
 
 #include "base/check.h"
 #include "core/schedule/requests/request.h"
+#include "quire/base/plan.h"
 #include "quire/core.h"
-#include "quire/plan.h"
 
 namespace quire {
 

@@ -13,11 +13,11 @@
 #include "base/intrusive_list.h"
 #include "core/agent/job_table.h"
 #include "core/kv/kv_blocks.h"
+#include "quire/base/ids.h"
+#include "quire/base/multimodal.h"
+#include "quire/base/request.h"
 #include "quire/core.h"
 #include "quire/hash_function.h"
-#include "quire/ids.h"
-#include "quire/multimodal.h"
-#include "quire/request.h"
 
 namespace quire {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "core/kv/kv_cache_manager.h"
+#include "quire/base/error.h"
 #include "quire/core.h"
-#include "quire/error.h"
 
 namespace quire {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/schedule/requests/request.h"
-#include "quire/options.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

@@ -11,7 +11,7 @@
 #include "core/schedule/requests/queues.h"
 #include "core/schedule/requests/request.h"
 #include "core/schedule/requests/requests.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

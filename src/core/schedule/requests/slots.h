@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "core/schedule/requests/request.h"
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

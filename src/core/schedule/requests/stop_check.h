@@ -6,9 +6,9 @@
 #include <span>
 
 #include "core/schedule/requests/request.h"
-#include "quire/decision_profile.h"
-#include "quire/ids.h"
-#include "quire/request.h"
+#include "quire/base/decision_profile.h"
+#include "quire/base/ids.h"
+#include "quire/base/request.h"
 
 namespace quire {
 

@@ -24,8 +24,8 @@
 #include "core/schedule/requests/updates.h"
 #include "core/schedule/results/ending.h"
 #include "core/schedule/results/stats.h"
-#include "quire/error.h"
-#include "quire/plan.h"
+#include "quire/base/error.h"
+#include "quire/base/plan.h"
 
 namespace quire {
 

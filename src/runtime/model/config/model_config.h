@@ -10,8 +10,8 @@
 
 #include "format/gguf.h"
 #include "format/json.h"
-#include "quire/error.h"
-#include "quire/model_info.h"
+#include "quire/base/error.h"
+#include "quire/base/model_info.h"
 #include "runtime/kernel/elementwise.h"
 #include "runtime/model/config/vision_config.h"
 

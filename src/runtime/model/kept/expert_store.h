@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "quire/error.h"
-#include "quire/model_info.h"
+#include "quire/base/error.h"
+#include "quire/base/model_info.h"
 #include "runtime/kernel/pack.h"
 #include "runtime/model/kept/packed_file.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/digest.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "runtime/model/kept/packed_table.h"
 
 namespace quire {

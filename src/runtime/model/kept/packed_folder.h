@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/digest.h"
-#include "quire/error.h"
-#include "quire/options.h"
+#include "quire/base/error.h"
+#include "quire/base/options.h"
 #include "runtime/model/kept/packed_file.h"
 
 namespace quire {

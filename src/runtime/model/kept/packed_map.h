@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

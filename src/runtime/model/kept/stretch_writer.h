@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/options.h"
+#include "quire/base/ids.h"
+#include "quire/base/options.h"
 #include "runtime/kernel/attention.h"
 #include "runtime/model/config/model_config.h"
 

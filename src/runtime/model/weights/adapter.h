@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "format/safetensors.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "runtime/kernel/pack.h"
 #include "runtime/model/config/model_config.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "format/json.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "quire/model_info.h"
-#include "quire/options.h"
+#include "quire/base/model_info.h"
+#include "quire/base/options.h"
 #include "runtime/model/config/checkpoint_scheme.h"
 #include "runtime/model/weights/model_file.h"
 

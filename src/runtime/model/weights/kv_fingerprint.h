@@ -3,9 +3,9 @@
 #include <string_view>
 
 #include "base/digest.h"
-#include "quire/error.h"
-#include "quire/kv_layout.h"
-#include "quire/options.h"
+#include "quire/base/error.h"
+#include "quire/base/kv_layout.h"
+#include "quire/base/options.h"
 #include "runtime/model/weights/model_file.h"
 
 namespace quire {

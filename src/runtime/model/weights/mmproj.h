@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "format/gguf.h"
-#include "quire/error.h"
-#include "quire/picture.h"
+#include "quire/base/error.h"
+#include "quire/base/picture.h"
 #include "runtime/model/config/model_config.h"
 
 namespace quire {

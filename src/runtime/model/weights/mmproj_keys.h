@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "format/gguf.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "runtime/model/config/model_config.h"
 
 namespace quire {

@@ -2,8 +2,8 @@
 // One tensor of a file, packed for the kernels.
 #include <vector>
 
-#include "quire/error.h"
-#include "quire/options.h"
+#include "quire/base/error.h"
+#include "quire/base/options.h"
 #include "runtime/kernel/pack.h"
 #include "runtime/model/weights/model_file.h"
 

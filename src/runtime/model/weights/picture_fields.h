@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "format/json.h"
-#include "quire/error.h"
-#include "quire/picture.h"
+#include "quire/base/error.h"
+#include "quire/base/picture.h"
 #include "runtime/model/config/config_fields.h"
 #include "runtime/model/config/vision_config.h"
 

@@ -3,8 +3,8 @@
 // transformers keep it.
 #include <string>
 
-#include "quire/error.h"
-#include "quire/picture.h"
+#include "quire/base/error.h"
+#include "quire/base/picture.h"
 #include "runtime/model/config/vision_config.h"
 
 namespace quire {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "format/gguf.h"
-#include "quire/pooling.h"
+#include "quire/base/pooling.h"
 
 namespace quire {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "format/dequant.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "format/safetensors.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "runtime/model/config/checkpoint_scheme.h"
 #include "runtime/model/weights/model_file.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "runtime/model/config/vision_config.h"
 #include "runtime/model/weights/model_file.h"
 #include "runtime/model/weights/vision_weights.h"

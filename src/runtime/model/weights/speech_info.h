@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "quire/model_info.h"
+#include "quire/base/model_info.h"
 
 namespace quire {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "runtime/kernel/pack.h"
 #include "runtime/model/weights/model_file.h"
 #include "runtime/model/weights/weight_packing.h"

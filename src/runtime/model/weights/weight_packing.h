@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "quire/error.h"
-#include "quire/options.h"
+#include "quire/base/error.h"
+#include "quire/base/options.h"
 #include "runtime/kernel/pack.h"
 #include "runtime/model/kept/packed_file.h"
 #include "runtime/model/weights/model_file.h"

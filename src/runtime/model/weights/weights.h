@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "runtime/kernel/pack.h"
 #include "runtime/model/kept/expert_store.h"
 #include "runtime/model/weights/model_file.h"

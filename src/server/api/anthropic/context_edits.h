@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "server/request/object_reader.h"
 
 namespace quire {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "server/answers/single_answer_writer.h"
 #include "server/http/http.h"
 #include "server/request/prompt_print.h"

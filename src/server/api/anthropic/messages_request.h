@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "server/api/anthropic/context_edits.h"
 
 namespace quire {

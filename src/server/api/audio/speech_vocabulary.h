@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "quire/error.h"
-#include "quire/ids.h"
-#include "quire/model_info.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
+#include "quire/base/model_info.h"
 
 namespace quire {
 

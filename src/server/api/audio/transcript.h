@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 #include "server/api/audio/speech_vocabulary.h"
 #include "server/api/audio/window_scores.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/sampling.h"
+#include "quire/base/sampling.h"
 #include "server/api/audio/speech_vocabulary.h"
 #include "server/api/audio/transcript.h"
 #include "server/api/audio/window_scores.h"

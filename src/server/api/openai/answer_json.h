@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/request.h"
+#include "quire/base/request.h"
 #include "quire/text/tokenizer.h"
 #include "server/answers/answer.h"
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/error.h"
-#include "quire/ids.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
 #include "server/answers/completion.h"
 #include "server/request/completion_request.h"
 #include "server/request/served_model.h"

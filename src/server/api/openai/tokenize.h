@@ -2,7 +2,7 @@
 // Bodies of /tokenize, /detokenize and /tokenizer_info: vLLM's.
 #include <string>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "server/request/served_model.h"
 
 namespace quire {

@@ -2,7 +2,7 @@
 // /v1/embeddings, as OpenAI and vLLM have it.
 #include <string>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "server/api/pooling/pooling_request.h"
 
 namespace quire {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "quire/base/error.h"
 #include "quire/engine.h"
-#include "quire/error.h"
 #include "quire/server_options.h"
 #include "server/answers/pooling_call.h"
 #include "server/request/completion_request.h"

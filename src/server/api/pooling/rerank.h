@@ -3,7 +3,7 @@
 // their vectors, a judge of pairs the probability of its "yes".
 #include <string>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "server/api/pooling/pooling_request.h"
 
 namespace quire {

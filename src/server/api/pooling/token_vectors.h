@@ -2,7 +2,7 @@
 // /pooling, as vLLM has it: the vector of a text or of a conversation, or the vectors of all its tokens.
 #include <string>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "server/api/pooling/pooling_request.h"
 
 namespace quire {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string_view>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 
 namespace quire {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "server/api/responses/response_store.h"
 
 namespace quire {

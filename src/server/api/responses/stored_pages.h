@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "quire/error.h"
+#include "quire/base/error.h"
 #include "server/api/responses/response_store.h"
 
 namespace quire {

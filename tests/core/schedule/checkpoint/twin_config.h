@@ -1,7 +1,7 @@
 #pragma once
 // A configuration with whatever a core can have, at random; valid or not.
 #include "fuzz/random_core.h"
-#include "quire/core_config.h"
+#include "quire/base/core_config.h"
 
 namespace quire::test {
 

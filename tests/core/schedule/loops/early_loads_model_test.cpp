@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/schedule/harness.h"
-#include "quire/events.h"
+#include "quire/base/events.h"
 #include "support/decision_record.h"
 #include "support/rounds.h"
 

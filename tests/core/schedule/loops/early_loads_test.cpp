@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/schedule/requests/turns.h"
-#include "quire/events.h"
+#include "quire/base/events.h"
 
 namespace quire {
 namespace {

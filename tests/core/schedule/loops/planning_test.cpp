@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/schedule/core_driver.h"
-#include "quire/events.h"
+#include "quire/base/events.h"
 #include "support/scripted_connector.h"
 
 namespace quire {

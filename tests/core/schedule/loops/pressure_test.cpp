@@ -5,7 +5,7 @@
 
 #include "core/schedule/core_driver.h"
 #include "core/schedule/harness.h"
-#include "quire/events.h"
+#include "quire/base/events.h"
 
 namespace quire {
 namespace {

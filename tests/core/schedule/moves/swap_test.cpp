@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/schedule/core_driver.h"
-#include "quire/events.h"
+#include "quire/base/events.h"
 
 namespace quire {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/schedule/requests/turns.h"
-#include "quire/events.h"
+#include "quire/base/events.h"
 
 namespace quire {
 namespace {

@@ -4,7 +4,7 @@
 #include "core/schedule/core_driver.h"
 #include "core/schedule/harness.h"
 #include "core/schedule/requests/forking.h"
-#include "quire/events.h"
+#include "quire/base/events.h"
 
 namespace quire {
 namespace {

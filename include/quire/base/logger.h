@@ -8,7 +8,7 @@
 #include <string_view>
 #include <variant>
 
-#include "quire/api.h"
+#include "quire/base/api.h"
 
 namespace quire {
 

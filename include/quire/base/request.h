@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/multimodal.h"
-#include "quire/sampling.h"
+#include "quire/base/ids.h"
+#include "quire/base/multimodal.h"
+#include "quire/base/sampling.h"
 
 namespace quire {
 

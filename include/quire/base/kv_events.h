@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "quire/api.h"
-#include "quire/decision_profile.h"
-#include "quire/error.h"
-#include "quire/hash_algorithm.h"
-#include "quire/kv_spec.h"
-#include "quire/options.h"
+#include "quire/base/api.h"
+#include "quire/base/decision_profile.h"
+#include "quire/base/error.h"
+#include "quire/base/hash_algorithm.h"
+#include "quire/base/kv_spec.h"
+#include "quire/base/options.h"
 
 namespace quire {
 

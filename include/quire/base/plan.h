@@ -9,9 +9,9 @@
 #include <span>
 #include <string_view>
 
-#include "quire/ids.h"
-#include "quire/sampling.h"
-#include "quire/transfer.h"
+#include "quire/base/ids.h"
+#include "quire/base/sampling.h"
+#include "quire/base/transfer.h"
 
 namespace quire {
 

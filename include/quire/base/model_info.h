@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/picture.h"
-#include "quire/pooling.h"
+#include "quire/base/ids.h"
+#include "quire/base/picture.h"
+#include "quire/base/pooling.h"
 
 namespace quire {
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "quire/ids.h"
-#include "quire/multimodal.h"
+#include "quire/base/ids.h"
+#include "quire/base/multimodal.h"
 
 namespace quire {
 

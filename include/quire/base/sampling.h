@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "quire/api.h"
-#include "quire/error.h"
-#include "quire/ids.h"
-#include "quire/pooling.h"
+#include "quire/base/api.h"
+#include "quire/base/error.h"
+#include "quire/base/ids.h"
+#include "quire/base/pooling.h"
 
 namespace quire {
 

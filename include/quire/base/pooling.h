@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "quire/ids.h"
+#include "quire/base/ids.h"
 
 namespace quire {
 

@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include "quire/kv_spec.h"
-#include "quire/options.h"
+#include "quire/base/kv_spec.h"
+#include "quire/base/options.h"
 
 namespace quire {
 
@@ -21,8 +21,9 @@ struct KvLayerLayout {
   std::uint32_t tensor = 0;
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;
-  // In elements; with int8 the float of a row of codes lies behind them. Element (block, head, token, d) of the keys is at block * block_stride + head * head_stride + token * token_stride + d of
-  // the tensor, that of the values values_offset further on; block and token are a kernel block and a token in it.
+  // In elements; with int8 the float of a row of codes lies behind them. Element (block, head, token, d) of the keys is at block *
+  // block_stride + head * head_stride + token * token_stride + d of the tensor, that of the values values_offset further on; block and
+  // token are a kernel block and a token in it.
   std::uint64_t block_stride = 0;
   std::uint64_t head_stride = 0;
   std::uint64_t token_stride = 0;

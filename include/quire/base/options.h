@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "quire/error.h"
-#include "quire/hash_algorithm.h"
-#include "quire/kv_spec.h"
+#include "quire/base/error.h"
+#include "quire/base/hash_algorithm.h"
+#include "quire/base/kv_spec.h"
 
 namespace quire {
 
