@@ -248,7 +248,7 @@ int main(int argc, char** argv) {
   const auto threads = static_cast<std::uint32_t>(argc > 1 ? std::atoi(argv[1]) : 2);
   Setup setup{ThreadPool(std::max(threads, 1U)), argc > 2 ? std::atof(argv[2]) : 0.3};
   const Model model;
-  for (const KernelIsa isa : {KernelIsa::amx, KernelIsa::avx512, KernelIsa::avx2}) {
+  for (const KernelIsa isa : kFastIsas) {
     const auto kernels = find_kernels(isa);
     if (!kernels) continue;
     for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::int8}) bench_model(setup, **kernels, model, mode);

@@ -138,13 +138,31 @@ test_fuzzers() {
   run_ctest "$1" fuzzers -L fuzz -j "$JOBS"
 }
 
-# The kernels and what lies under them on aarch64, cross-built and run under qemu-user: the plain kernels there must give the recorded bits.
+# test_aarch64 [ROOM...]: the kernels, and the rooms beside them, cross-built and run under qemu-user. Kernels run on a processor with matrix
+# instructions (all tests, but those that die), one with dot products alone, and one with neither: each must choose what it has, and give the recorded bits.
 test_aarch64() {
   need_apt $APT_AARCH64
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
-  configure_and_build aarch64 base_test memory_test kernel_test core_kv_test
-  say "Testing build/aarch64 under qemu-user"
-  run_ctest aarch64 cpp-aarch64 -j "$JOBS" -L '^(base|memory|kernel|core_kv)$' --timeout 1500
+  together aarch64
+  configure_and_build aarch64 kernel_test "${@/%/_test}"
+  say "Testing kernels of build/aarch64 under qemu-user"
+  test_kernels_as max neon_i8mm '-*Death.*'
+  test_kernels_as neoverse-n1 neon 'Kernels.*:*Digests*/neon'
+  test_kernels_as cortex-a72 reference 'Kernels.*'
+  [ $# -eq 0 ] || run_ctest aarch64 cpp-aarch64 -j "$JOBS" -L "^($(IFS='|' && echo "$*"))\$" --timeout 1500
+}
+
+# test_kernels_as PROCESSOR CHOSEN FILTER: in two processes where there are two cores.
+test_kernels_as() {
+  local shard shards=1 runs=() status=0
+  [ "$JOBS" -lt 2 ] || shards=2
+  for ((shard = 0; shard < shards; shard++)); do
+    QEMU_CPU="$1" QUIRE_EXPECT_ISA="$2" GTEST_TOTAL_SHARDS="$shards" GTEST_SHARD_INDEX="$shard" GTEST_BRIEF=1 \
+      qemu-aarch64-static build/aarch64/kernel_test --gtest_filter="$3" --gtest_output="xml:build/reports/kernel-$1-$shard.xml" &
+    runs+=($!)
+  done
+  for shard in "${runs[@]}"; do wait "$shard" || status=1; done
+  return "$status"
 }
 
 # run_ctest PRESET NAME [CTEST ARGUMENTS]: keeps what tests print, for tools/dev/report.py. Where some fail the other suites still run.
@@ -275,6 +293,7 @@ test_more() {
     # Whether g++ takes everything: neither optimized nor run, which --all does.
     stage_in_time "g++ 12 build" configure_and_build gcc-check
     stage_in_time "lint" cmd_lint
+    stage_in_time "aarch64 kernels under qemu" test_aarch64
     return 0
   fi
   stage "lint" cmd_lint --deep
@@ -282,7 +301,7 @@ test_more() {
   stage "g++ 12 suites" test_preset gcc
   stage "ASan and UBSan" test_preset asan
   stage "TSan" test_preset tsan
-  stage "aarch64 under qemu" test_aarch64
+  stage "aarch64 under qemu" test_aarch64 base memory core_kv
   stage "mutants of the core" cmd_mutants
   stage "vLLM beside quire" ./dev oracle fuzz --scenarios 2000
   stage "vLLM beside quire, with its grammars" ./dev oracle fuzz --scenarios 1000 --profile grammar
@@ -475,7 +494,7 @@ cmd_docs() {
 cmd_doctor() {
   local lacking
   echo "system      $(. /etc/os-release && echo "$PRETTY_NAME"), $(uname -m), $(nproc) cores, $(awk '/MemTotal/ {printf "%d", $2 / 1048576}' /proc/meminfo) GiB"
-  echo "processor   $(grep -om1 -E 'avx512_bf16|avx512f|avx2' <(grep -m1 '^flags' /proc/cpuinfo | tr ' ' '\n' | sort -r) || echo 'no AVX2: plain kernels')"
+  echo "processor   $(grep -om1 -xE 'avx512_bf16|avx512f|avx2|i8mm|asimddp' <(grep -m1 -E '^(flags|Features)' /proc/cpuinfo | tr ' ' '\n' | sort -r) || echo 'no AVX2, no NEON dot products: plain kernels')"
   lacking=$(missing_packages $APT_BUILD $APT_TEST | tr '\n' ' ')
   echo "packages    ${lacking:+missing: }${lacking:-all installed}"
   echo "compiler    $(clang++-19 --version 2>/dev/null | head -n 1 || echo missing)"

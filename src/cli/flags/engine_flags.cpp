@@ -44,7 +44,8 @@ void add_cache_flags(CLI::App& app, CacheOptions& cache) {
       ->transform(bytes_flag());
   app.add_option("--num-blocks", cache.num_blocks, "Blocks of the KV cache, the null block included; 0: what --kv-cache-memory holds");
   app.add_option("--block-size", cache.block_size, "Tokens per block")->capture_default_str();
-  add_choice<KvDtype>(app, "--kv-cache-dtype", cache.dtype, "How keys and values are kept: bf16, f32 or int8 (default bf16); int8 takes half of bf16's memory and is less exact",
+  add_choice<KvDtype>(app, "--kv-cache-dtype", cache.dtype,
+                      "How keys and values are kept: bf16, f32 or int8 (default bf16); int8 takes half of bf16's memory and is less exact",
                       {{"bf16", KvDtype::bf16}, {"f32", KvDtype::f32}, {"int8", KvDtype::int8}});
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", cache.enable_prefix_caching,
                "Keep full blocks after use and find them again by hash (default on)");
@@ -225,12 +226,15 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
   add_choice<ActivationMode>(app, "--activations", options.activations,
                              "How 4- and 8-bit weights meet activations: int16, int8 (faster, less exact) or f32 (default int16)",
                              {{"int16", ActivationMode::int16}, {"int8", ActivationMode::int8}, {"f32", ActivationMode::f32}});
-  add_choice<KernelIsa>(app, "--isa", options.isa, "Kernels: best, reference, avx2, avx512 or amx (default best)",
+  add_choice<KernelIsa>(app, "--isa", options.isa,
+                        "Kernels: best, reference, avx2, avx512 or amx (x86), neon or neon_i8mm (ARM) (default best)",
                         {{"best", KernelIsa::best},
                          {"reference", KernelIsa::reference},
                          {"avx2", KernelIsa::avx2},
                          {"avx512", KernelIsa::avx512},
-                         {"amx", KernelIsa::amx}});
+                         {"amx", KernelIsa::amx},
+                         {"neon", KernelIsa::neon},
+                         {"neon_i8mm", KernelIsa::neon_i8mm}});
 }
 
 }  // namespace quire

@@ -31,6 +31,12 @@ QUIRE_DECLARE_KERNELS
 namespace quire::avx512 {
 QUIRE_DECLARE_KERNELS
 }
+namespace quire::neon {
+QUIRE_DECLARE_KERNELS
+}
+namespace quire::neon_i8mm {  // the rest is that of neon
+void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end);
+}
 namespace quire::amx {  // the rest is that of avx512
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end);
 }

@@ -33,7 +33,7 @@ constexpr Kernels kReference = {
 const Kernels* table(KernelIsa isa) {
   if (isa == KernelIsa::reference) return &kReference;
   if (isa != KernelIsa::best) return cpu_kernels(isa);
-  for (const KernelIsa fast : {KernelIsa::amx, KernelIsa::avx512, KernelIsa::avx2})
+  for (const KernelIsa fast : kFastIsas)
     if (const Kernels* found = cpu_kernels(fast)) return found;
   return &kReference;
 }

@@ -4,6 +4,7 @@
 // Every kernel adds up each row in an order that depends only on the row: not on the batch, the chunking or the number of threads. All
 // implementations of one numeric contract give the same bits (fused multiply-add where the contract says fma).
 // The functions start no thread and allocate nothing; calls that write disjoint outputs may run at the same time.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,7 +19,7 @@
 
 namespace quire {
 
-// Filled in once per instruction set (cpu/tables.cpp, kernel.cpp) and never changed; all pointers are set.
+// Filled in once per instruction set (tables.cpp of cpu/x86 and cpu/arm, kernel.cpp) and never changed; all pointers are set.
 struct Kernels {
   const char* name = "";
 
@@ -84,6 +85,9 @@ struct Kernels {
   // x *= factor; a factor of 1 leaves x untouched.
   void (*scale)(float* x, float factor, std::uint32_t n) = nullptr;
 };
+
+// All but the plain one, the best of each family of processors first.
+inline constexpr std::array kFastIsas{KernelIsa::amx, KernelIsa::avx512, KernelIsa::avx2, KernelIsa::neon_i8mm, KernelIsa::neon};
 
 // The table for an instruction set; `unsupported` when this build or this processor lacks it. The table lives as long as the program.
 Result<const Kernels*> find_kernels(KernelIsa isa);

@@ -266,7 +266,7 @@ TEST(WriteKv, CodesAreTheNearestAndARowThatIsNotFiniteReadsAsNaN) {
   for (std::uint32_t d = 0; d < dim; ++d) k[dim + d] *= 1e20F;       // large ones
   for (std::uint32_t d = 0; d < dim; ++d) k[2 * dim + d] *= 1e-38F;  // none that could be inverted
   k[3 * dim + 7] = std::numeric_limits<float>::infinity();
-  const std::int64_t slots[] = {0, 1, 2, 3};
+  const std::vector<std::int64_t> slots{0, 1, 2, 3};
   select_kernels(KernelIsa::best).write_kv(layer, k.data(), k.data(), dim, slots);
   EXPECT_EQ(keys, values);
   for (std::uint32_t t = 0; t < 4; ++t) {

@@ -298,8 +298,7 @@ TEST(NumericFamily, IsThatOfTheRecord) {
   EXPECT_EQ(kNumericFamily, to_hex(Sha256::of(std::as_bytes(std::span(text)))).substr(0, 16)) << "src/runtime/kernel/numeric_family.h";
 }
 
-INSTANTIATE_TEST_SUITE_P(InstructionSet, KernelDigests,
-                         testing::Values(KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512, KernelIsa::amx),
+INSTANTIATE_TEST_SUITE_P(InstructionSet, KernelDigests, testing::ValuesIn(kIsasOfBuild),
                          [](const auto& test) { return isa_name(test.param); });
 
 }  // namespace

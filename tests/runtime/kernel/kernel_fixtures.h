@@ -2,6 +2,7 @@
 // Random matrices, activations and caches for the kernel tests.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <random>
 #include <span>
@@ -128,13 +129,33 @@ inline MatrixCase random_matrix(Rng& rng, const WeightCase& kind, std::uint32_t 
 }
 
 inline std::string isa_name(KernelIsa isa) {
-  return isa == KernelIsa::amx ? "amx" : isa == KernelIsa::avx512 ? "avx512" : isa == KernelIsa::avx2 ? "avx2" : "reference";
+  switch (isa) {
+    case KernelIsa::avx2:
+      return "avx2";
+    case KernelIsa::avx512:
+      return "avx512";
+    case KernelIsa::amx:
+      return "amx";
+    case KernelIsa::neon:
+      return "neon";
+    case KernelIsa::neon_i8mm:
+      return "neon_i8mm";
+    default:
+      return "reference";
+  }
 }
+
+// The plain kernels, and those of the family of processors that this build is for.
+#ifdef __aarch64__
+inline constexpr std::array kIsasOfBuild{KernelIsa::reference, KernelIsa::neon, KernelIsa::neon_i8mm};
+#else
+inline constexpr std::array kIsasOfBuild{KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512, KernelIsa::amx};
+#endif
 
 // Every table this processor can run, the plain one first.
 inline std::vector<const Kernels*> available_kernels() {
-  std::vector<const Kernels*> found;
-  for (const KernelIsa isa : {KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512, KernelIsa::amx})
+  std::vector<const Kernels*> found{&select_kernels(KernelIsa::reference)};
+  for (const KernelIsa isa : kFastIsas)
     if (const auto table = find_kernels(isa)) found.push_back(*table);
   return found;
 }

@@ -79,6 +79,22 @@ TEST(Matmul, EveryTableGivesTheBitsOfThePlainOne) {
   }
 }
 
+// Kernels that lay out codes anew do so for a stretch of columns at a time, which need not begin with a unit.
+TEST(Matmul, LongRowsGiveTheBitsOfThePlainTable) {
+  if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
+  Rng rng(19);
+  constexpr std::uint32_t kRows = 19, kOutputs = 20, kColumns = 7 * 256;
+  for (const WeightCase& kind : weight_cases()) {
+    const MatrixCase matrix = random_matrix(rng, kind, kOutputs, kColumns);
+    const std::vector<float> x = random_floats(rng, std::size_t{kRows} * kColumns, 2.0F);
+    for (const ActivationMode mode : kModes) {
+      const std::vector<float> expected = multiply(select_kernels(KernelIsa::reference), matrix.packed, mode, x, kRows);
+      for (const Kernels* kernels : fast_kernels())
+        EXPECT_TRUE(same_bits(multiply(*kernels, matrix.packed, mode, x, kRows), expected)) << kind.name << " " << kernels->name;
+    }
+  }
+}
+
 TEST(Matmul, UnitsChangeWhereScalesLieAndNoBit) {
   for (const WeightCase& kind : weight_cases()) {
     if (!kind.units) continue;

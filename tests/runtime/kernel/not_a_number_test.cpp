@@ -266,8 +266,7 @@ TEST_P(NotANumber, AScoreThatOverflowsSpoilsItsRow) {
   EXPECT_TRUE(std::isfinite(out.back()));
 }
 
-INSTANTIATE_TEST_SUITE_P(InstructionSet, NotANumber,
-                         testing::Values(KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512, KernelIsa::amx),
+INSTANTIATE_TEST_SUITE_P(InstructionSet, NotANumber, testing::ValuesIn(kIsasOfBuild),
                          [](const auto& test) { return isa_name(test.param); });
 
 }  // namespace

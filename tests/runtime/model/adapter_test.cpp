@@ -210,7 +210,7 @@ TEST_F(SeveralAdapters, EveryInstructionSetGivesTheSameBits) {
   const std::vector<TokenId> tokens = tokens_of(1, 70);
   for (std::size_t i = 0; i < 3; ++i) {
     const std::vector<float> plain = alone(options(ActivationMode::int16, KernelIsa::reference), tokens, adapter(i));
-    for (const KernelIsa isa : {KernelIsa::avx2, KernelIsa::avx512, KernelIsa::amx}) {
+    for (const KernelIsa isa : kFastIsas) {
       if (!find_kernels(isa)) continue;
       const std::vector<float> fast = alone(options(ActivationMode::int16, isa), tokens, adapter(i));
       EXPECT_EQ(std::memcmp(plain.data(), fast.data(), plain.size() * sizeof(float)), 0) << "adapter " << i;

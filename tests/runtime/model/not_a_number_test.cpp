@@ -31,8 +31,12 @@ std::vector<Mode> modes() {
   std::vector<Mode> all;
   all.push_back({"floats", "F32", ActivationMode::f32, KvDtype::f32, KernelIsa::best});
   all.push_back({"served_q8_reference", "Q8_0", ActivationMode::int16, KvDtype::bf16, KernelIsa::reference});
+#ifdef __aarch64__
+  all.push_back({"served_q8_neon", "Q8_0", ActivationMode::int16, KvDtype::bf16, KernelIsa::neon});
+#else
   all.push_back({"served_q8_avx2", "Q8_0", ActivationMode::int16, KvDtype::bf16, KernelIsa::avx2});
   all.push_back({"served_q8_avx512", "Q8_0", ActivationMode::int16, KvDtype::bf16, KernelIsa::avx512});
+#endif
   all.push_back({"served_q4_1", "Q4_1", ActivationMode::int16, KvDtype::bf16, KernelIsa::best});
   all.push_back({"served_mixed", "mixed", ActivationMode::int16, KvDtype::bf16, KernelIsa::best});
   all.push_back({"served_bf16", "BF16", ActivationMode::int16, KvDtype::bf16, KernelIsa::best});

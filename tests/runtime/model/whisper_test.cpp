@@ -84,7 +84,8 @@ TEST(WhisperTest, BitsAreTheSameOnEveryInstructionSetAndPool) {
   const auto reference = run(KernelIsa::reference, 1);
   EXPECT_EQ(run(KernelIsa::best, 1), reference);
   EXPECT_EQ(run(KernelIsa::best, 3), reference);
-  if (find_kernels(KernelIsa::avx2)) EXPECT_EQ(run(KernelIsa::avx2, 2), reference);
+  for (const KernelIsa isa : {KernelIsa::avx2, KernelIsa::neon})
+    if (find_kernels(isa)) EXPECT_EQ(run(isa, 2), reference);
 }
 
 // Token by token beside others that hear something else: the bits of a run alone.

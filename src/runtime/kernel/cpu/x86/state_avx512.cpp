@@ -1,9 +1,9 @@
-#include "runtime/kernel/cpu/vec_avx2.h"
+#include "runtime/kernel/cpu/x86/vec_avx512.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/state_impl.h"
 #include "runtime/kernel/implementations.h"
 
-namespace quire::avx2 {
+namespace quire::avx512 {
 
 void causal_conv(const ConvRun& run, std::uint32_t begin, std::uint32_t end) {
   check_conv(run, end);
@@ -20,4 +20,4 @@ void delta_rule(const DeltaRun& run) {
   delta_rule_impl(run);
 }
 
-}  // namespace quire::avx2
+}  // namespace quire::avx512

@@ -2,7 +2,7 @@
 // bits; vpmaddwd adds two products per 32-bit lane, so two lanes are one output. A panel is worked on in two halves of 8 outputs.
 #include <cstring>
 
-#include "runtime/kernel/cpu/vec_avx2.h"
+#include "runtime/kernel/cpu/x86/vec_avx2.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/matmul_impl.h"
 #include "runtime/kernel/implementations.h"

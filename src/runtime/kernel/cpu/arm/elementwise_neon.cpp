@@ -1,9 +1,9 @@
-#include "runtime/kernel/cpu/vec_avx2.h"
+#include "runtime/kernel/cpu/arm/vec_neon.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/elementwise_impl.h"
 #include "runtime/kernel/implementations.h"
 
-namespace quire::avx2 {
+namespace quire::neon {
 
 void rms_norm(const float* x, const float* weight, float epsilon, float* out, std::uint32_t n) {
   rms_norm_impl(x, weight, epsilon, out, n);
@@ -28,4 +28,4 @@ void soft_cap(float* x, float cap, std::uint32_t n) {
   soft_cap_impl(x, cap, n);
 }
 
-}  // namespace quire::avx2
+}  // namespace quire::neon

@@ -1,4 +1,4 @@
-#include "runtime/kernel/cpu/vec_avx2.h"
+#include "runtime/kernel/cpu/x86/vec_avx2.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/attention_impl.h"
 #include "runtime/kernel/implementations.h"

@@ -3,10 +3,10 @@
 // tiles run some groups ahead, because what they store comes late. A tile takes as long for one row as for 16.
 // Called through the table of kernels, on every thread of the pool, for disjoint panels. Sums of integers are exact, so tiles give the bits
 // of every other implementation; what scales them is the same chain of fused multiply-adds.
-#include "runtime/kernel/cpu/vec_avx512.h"
+#include "runtime/kernel/cpu/x86/vec_avx512.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/matmul_parts.h"
-#include "runtime/kernel/cpu/nibbles_avx512.h"
+#include "runtime/kernel/cpu/x86/nibbles_avx512.h"
 #include "runtime/kernel/implementations.h"
 
 namespace quire {

@@ -3,7 +3,7 @@
 // nowhere else.
 #include <cmath>
 
-#include "runtime/kernel/cpu/vec_avx512.h"
+#include "runtime/kernel/cpu/x86/vec_avx512.h"
 // The vector type comes first.
 #include "runtime/kernel/implementations.h"
 

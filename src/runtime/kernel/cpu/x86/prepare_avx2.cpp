@@ -1,7 +1,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "runtime/kernel/cpu/vec_avx2.h"
+#include "runtime/kernel/cpu/x86/vec_avx2.h"
 // The vector type comes first.
 #include "runtime/kernel/implementations.h"
 

@@ -3,10 +3,10 @@
 // one output.
 #include <cstring>
 
-#include "runtime/kernel/cpu/vec_avx512.h"
+#include "runtime/kernel/cpu/x86/vec_avx512.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/matmul_impl.h"
-#include "runtime/kernel/cpu/nibbles_avx512.h"
+#include "runtime/kernel/cpu/x86/nibbles_avx512.h"
 #include "runtime/kernel/implementations.h"
 
 namespace quire {
