@@ -3,6 +3,7 @@
 // Included by one file per instruction set. Panels stay in registers while rows pass; rows stay in the second-level cache while panels
 // pass.
 #include "runtime/kernel/cpu/matmul_parts.h"
+#include "runtime/kernel/cpu/unrolled.h"
 
 namespace quire {
 namespace {
@@ -96,20 +97,18 @@ struct FloatKernel {
     alignas(64) float scratch[kGroupColumns * kPanelRows];
     const float* x[R];
     Vec acc[R];
-    for (int r = 0; r < R; ++r) {
-      x[r] = task.x->x + (task.first_row + static_cast<std::uint32_t>(r)) * task.x->stride;
-      acc[r] = Vec::zero();
-    }
+    for (int r = 0; r < R; ++r) x[r] = task.x->x + (task.first_row + static_cast<std::uint32_t>(r)) * task.x->stride;
+    unrolled<R>([&](auto r) { acc[r] = Vec::zero(); });
     const std::uint32_t columns = task.w->columns;
     for (std::uint32_t column = 0; column < columns; column += kGroupColumns) {
       const std::uint32_t n = columns - column < kGroupColumns ? columns - column : kGroupColumns;
       const float* block = widen_block(*task.w, task.panel, column, n, scratch);
       for (std::uint32_t k = 0; k < n; ++k) {
         const Vec weights = Vec::load(block + std::size_t{k} * kPanelRows);
-        for (int r = 0; r < R; ++r) acc[r] = Vec::fma(weights, Vec::set(x[r][column + k]), acc[r]);
+        unrolled<R>([&](auto r) { acc[r] = Vec::fma(weights, Vec::set(x[r][column + k]), acc[r]); });
       }
     }
-    for (int r = 0; r < R; ++r) task.put(r, acc[r]);
+    unrolled<R>([&](auto r) { task.put(r, acc[r]); });
   }
 };
 
@@ -130,9 +129,9 @@ void multiply_some_rows(const PackedMatrix& w, const RowProduct& product, std::u
     const std::size_t at = std::size_t{k} * kPanelRows;
     const Vec column = is_bf16 ? Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(weights) + at)
                                : Vec::load(reinterpret_cast<const float*>(weights) + at);
-    for (int r = 0; r < R; ++r) acc[r] = Vec::fma(column, Vec::set(x[r][k]), acc[r]);
+    unrolled<R>([&](auto r) { acc[r] = Vec::fma(column, Vec::set(x[r][k]), acc[r]); });
   }
-  for (int r = 0; r < R; ++r) acc[r].store_first(y[r], outputs);
+  unrolled<R>([&](auto r) { acc[r].store_first(y[r], outputs); });
 }
 
 template <int R>

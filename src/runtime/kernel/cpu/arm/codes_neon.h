@@ -4,8 +4,8 @@
 // it are operands of sdot. In int16 mode a pair has its high halves so, then its low halves: two times 64 bytes.
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
+#include "runtime/kernel/cpu/unrolled.h"
 #include "runtime/kernel/matmul.h"
 #include "runtime/kernel/pack.h"
 
@@ -15,13 +15,6 @@ namespace {
 constexpr std::size_t kHalvesBytes = 64;  // of a row and group in int16 mode
 constexpr std::size_t kBytesBytes = 32;   // in int8 mode
 constexpr std::size_t kPairRegister = 16;
-
-// f(0) .. f(N - 1), each a constant: lanes of instructions are constants.
-template <int N, class F>
-[[gnu::always_inline]] inline void unrolled(F f) {
-  [&]<int... I>(std::integer_sequence<int, I...>)
-      __attribute__((always_inline)) { (f(std::integral_constant<int, I>{}), ...); }(std::make_integer_sequence<int, N>{});
-}
 
 // What stands for 0 in the bytes of load_codes().
 template <WeightFormat kFormat>

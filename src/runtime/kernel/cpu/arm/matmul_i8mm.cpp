@@ -2,7 +2,8 @@
 // eight columns each, which is twice the products of sdot. Codes of a stretch of columns are laid out anew, signed and in pairs of outputs,
 // once for all rows; activations lie in pairs of rows already (codes_neon.h).
 // Called through the table of kernels, on every thread of the pool, for disjoint panels. Sums of integers are exact, so this gives the bits
-// of every other implementation; what scales them is the same chain of fused multiply-adds.
+// of every other implementation; what scales them is the same chain of fused multiply-adds. It must never be called without tables.cpp
+// having asked the system for the instructions: the program would stop there.
 //
 // Never timed on ARM hardware. Instructions per 64 products, counted in what clang 19 makes of it: 6 (9 in int16 mode) with eight rows, of
 // which 2 (4) are smmla, whatever the format; and of q4 about 16 / rows to lay out codes and scales.

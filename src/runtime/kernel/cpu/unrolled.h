@@ -1,0 +1,17 @@
+#pragma once
+// A loop whose index is a constant: lanes of instructions are constants, and g++ 12 keeps arrays of vectors in registers only so. Local to
+// the including file.
+#include <utility>
+
+namespace quire {
+namespace {
+
+// f(0) .. f(N - 1), each a std::integral_constant.
+template <int N, class F>
+[[gnu::always_inline]] inline void unrolled(F f) {
+  [&]<int... I>(std::integer_sequence<int, I...>)
+      __attribute__((always_inline)) { (f(std::integral_constant<int, I>{}), ...); }(std::make_integer_sequence<int, N>{});
+}
+
+}  // namespace
+}  // namespace quire
