@@ -199,16 +199,16 @@ struct Side {
     options.scheduler.max_num_batched_tokens = kStepTokens;
     options.scheduler.max_num_seqs = 16;
     options = resolve_options(options, model(), {usable_cores(), std::uint64_t{8} << 30U}).value();
-    EngineSeams seams;
-    KvTiers tiers;
+    EngineParts parts;
     const CoreConfig config = core_config(options, model());
-    if (name == "dram") tiers.push_back(DramTier::create({.bytes = std::uint64_t{2} << 30U}, config, layout()).value());
+    if (name == "dram") parts.tiers.push_back(DramTier::create({.bytes = std::uint64_t{2} << 30U}, config, layout()).value());
     if (name == "disk")
-      tiers.push_back(DiskTier::open({.folder = folder, .budget_bytes = std::uint64_t{2} << 30U}, config, layout(), {}).value());
-    if (!connect_tiers(tiers, seams)) std::abort();
-    auto made = std::make_unique<BurningWorker>(options, seams.transport);
+      parts.tiers.push_back(DiskTier::open({.folder = folder, .budget_bytes = std::uint64_t{2} << 30U}, config, layout(), {}).value());
+    if (!connect_tiers(parts.tiers, parts.seams)) std::abort();
+    auto made = std::make_unique<BurningWorker>(options, parts.seams.transport);
     worker = made.get();
-    engine = make_engine(options, model(), std::move(made), seams, tiers).value();
+    parts.worker = std::move(made);
+    engine = make_engine(options, model(), std::move(parts)).value();
   }
 
   // New prompts, eight at a time.

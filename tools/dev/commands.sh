@@ -290,8 +290,10 @@ test_more() {
   if [ "$1" = ci ]; then
     ROOMS=(core server)
     stage_in_time "core and server under ASan and UBSan" test_preset asan
-    # Whether g++ takes everything: neither optimized nor run, which --all does.
+    # Whether g++ takes everything, benchmarks too: neither optimized nor run, which --all does.
+    CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON -DQUIRE_BUILD_BENCH=ON)
     stage_in_time "g++ 12 build" configure_and_build gcc-check
+    CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
     stage_in_time "lint" cmd_lint
     # Another architecture's packages are not to be had everywhere.
     if try_apt $APT_AARCH64; then
