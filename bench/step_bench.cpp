@@ -137,7 +137,7 @@ Sums sums_of(const Engine& engine) {
   sums.forward_s = stats.forward_time_s.sum;
   sums.sample_s = stats.sample_time_s.sum;
   sums.plan_s = stats.scheduler_time_s.sum;
-  for (const std::uint64_t count : stats.forward_time_s.counts) sums.num_steps += count;
+  sums.num_steps = stats.forward_time_s.counts.back();
   sums.at = Clock::now();
   return sums;
 }
@@ -253,11 +253,11 @@ void take_until(OutputQueue& queue, std::vector<std::size_t>& num_tokens, Reques
     for (const RequestOutput& output : queue.take()) num_tokens.at(output.id.value - first.value) += output.tokens.size();
 }
 
-void profile(Engine& engine, OutputQueue& queue, const Shape& shape, const Limits& limits, std::uint32_t threads) {
-  std::mt19937 random(shape.concurrency);
+// All at once; the sums when all had their first token.
+Sums ask(Engine& engine, OutputQueue& queue, const Shape& shape, std::uint32_t seed) {
+  std::mt19937 random(seed);
   std::uniform_int_distribution<TokenId> token(100, static_cast<TokenId>(engine.model().vocab_size) - 1);
   std::vector<std::size_t> num_tokens(shape.concurrency);
-  const Sums begin = sums_of(engine);
   RequestId first{};
   for (std::uint32_t i = 0; i < shape.concurrency; ++i) {
     EngineRequest request;
@@ -271,6 +271,12 @@ void profile(Engine& engine, OutputQueue& queue, const Shape& shape, const Limit
   take_until(queue, num_tokens, first, 1);
   const Sums middle = sums_of(engine);
   take_until(queue, num_tokens, first, shape.output_tokens);
+  return middle;
+}
+
+void profile(Engine& engine, OutputQueue& queue, const Shape& shape, const Limits& limits, std::uint32_t threads) {
+  const Sums begin = sums_of(engine);
+  const Sums middle = ask(engine, queue, shape, shape.concurrency + 1);
   const Sums end = sums_of(engine);
   const ModelInfo& model = engine.model();
   const double token_bytes = 2.0 * sizeof(std::uint16_t) * model.num_layers * model.num_kv_heads * model.head_dim;
@@ -282,8 +288,11 @@ void profile(Engine& engine, OutputQueue& queue, const Shape& shape, const Limit
 }
 
 Result<int> run(const std::string& path, const std::vector<Shape>& shapes) {
+  const Shape largest = *std::ranges::max_element(shapes, {}, &Shape::concurrency);
   EngineOptions wanted;
   wanted.model = path;
+  wanted.cache.enable_prefix_caching = false;
+  wanted.cache.num_blocks = largest.concurrency * ((largest.prompt_tokens + largest.output_tokens) / 16 + 1) + 1;
   auto file = ModelFile::open(path);
   if (!file) return std::unexpected(file.error());
   const auto info = file->info();
@@ -318,6 +327,7 @@ Result<int> run(const std::string& path, const std::vector<Shape>& shapes) {
   fmt::print("{}, {} threads, {}: {:.1f} GB/s from memory, {:.0f} G multiplications a second in a product\n", info->name,
              options->num_threads, inner->name, limits.bytes_per_s * 1e-9, limits.operations_per_s * 1e-9);
   OutputQueue queue;
+  ask(**engine, queue, largest, 1);  // so that all memory has been touched
   for (const Shape& shape : shapes) profile(**engine, queue, shape, limits, options->num_threads);
   (*engine)->stop(1.0);
   return 0;
