@@ -166,7 +166,8 @@ TEST(FitRun, PredictsTheRestOfARunOfThePlantedWorker) {
   const auto report = fit_worker_to_run(run, options);
   ASSERT_TRUE(report.has_value()) << report.error().to_string();
   options.worker = report->worker;
-  for (const ScoreLine& line : score_run(run, options).value()) EXPECT_NEAR(line.simulated / line.measured, 1.0, 0.05) << line.what;
+  const auto scores = score_run(run, options);
+  for (const ScoreLine& line : scores.value()) EXPECT_NEAR(line.simulated / line.measured, 1.0, 0.05) << line.what;
 }
 
 TEST(FitRun, RefusesWhatCannotBeScored) {

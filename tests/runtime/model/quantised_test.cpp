@@ -151,7 +151,8 @@ TEST_F(QuantisedFolders, AnAdapterAddsTheSameToOrderedColumns) {
     const auto file = ModelFile::open(path);
     ASSERT_TRUE(file);
     std::vector<tiny::Tensor> floats;
-    for (const TensorView& view : file->tensors().value()) {
+    const auto views = file->tensors();
+    for (const TensorView& view : views.value()) {
       tiny::Tensor tensor{view.name, view.type, {view.rows, view.columns}, std::string(view.data.size(), '\0')};
       if (view.num_dims == 1) tensor.shape = {view.columns};
       const auto read = [&](std::span<const std::byte> from, std::span<std::byte> to) { return file->read(from, to); };
