@@ -152,7 +152,8 @@ void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
   for (; d < dim; d += 16) add_values<R, 1>(pass, query, factors, seen, d, load);
 }
 
-// One row with R query heads, all of which see the same of the tile.
+// One row with R query heads, all of which see the same of the tile. The next tile's keys are fetched beside the products with this one's
+// keys, and its values beside those with its values: all at once they are more than can be under way, and memory rests thereafter.
 template <int R>
 void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
   take_scores_once<R>(pass, tile, next);
@@ -162,16 +163,25 @@ void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
   for (int r = 0; r < R && !seen.covers(); ++r)
     factors[r] = take_weights(pass, static_cast<std::uint32_t>(r), pass.scratch.scores + r * kTileTokens, seen, (tile.count + 15) / 16);
   std::uint32_t d = 0;
+  const auto fetch_beside = [&](std::uint32_t t, int c) {
+    if (c == 0 && d == 0) fetch_values(pass, next, t, t + 1);
+  };
+  fetch_values(pass, next, tile.count, kTileTokens);
   const auto add_all = [&](auto load) {
     for (; d + 16 * Vec::kValueVectors <= pass.layer->head_dim; d += 16 * Vec::kValueVectors)
       add_values<R, Vec::kValueVectors>(pass, 0, factors, seen, d, load);
     for (; d < pass.layer->head_dim; d += 16) add_values<R, 1>(pass, 0, factors, seen, d, load);
   };
   if (pass.layer->dtype == KvDtype::bf16)
-    return add_all(
-        [&](std::uint32_t t, int c) { return Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(tile.values[t]) + d + 16 * c); });
+    return add_all([&](std::uint32_t t, int c) {
+      fetch_beside(t, c);
+      return Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(tile.values[t]) + d + 16 * c);
+    });
   scale_weights<R>(pass, tile, (tile.count + 15) / 16);
-  add_all([&](std::uint32_t t, int c) { return Vec::load_i8(reinterpret_cast<const std::uint8_t*>(tile.values[t]) + d + 16 * c); });
+  add_all([&](std::uint32_t t, int c) {
+    fetch_beside(t, c);
+    return Vec::load_i8(reinterpret_cast<const std::uint8_t*>(tile.values[t]) + d + 16 * c);
+  });
 }
 
 template <int R>
@@ -231,7 +241,8 @@ void walk_segments(const Pass& pass, Stretch stretch, Finish finish, FindAfter f
   Tile tiles[2];
   Tile after;
   stretch.find(pass, stretch.first, tiles[0]);
-  for (std::uint32_t sub = 0; sub < kSubtiles; ++sub) fetch(pass, tiles[0], sub);
+  for (std::uint32_t sub = 0; sub < kSubtiles; ++sub) fetch_keys(pass, tiles[0], sub);
+  fetch_values(pass, tiles[0], 0, kTileTokens);
   const std::uint32_t first = stretch.first / kTileTokens;
   for (std::uint32_t i = first; i <= stretch.last / kTileTokens; ++i) {
     Tile& tile = tiles[(i - first) % 2];

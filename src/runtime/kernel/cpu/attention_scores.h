@@ -83,7 +83,7 @@ void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
   for (int r = 0; r < R; ++r) q[r] = pass.q(static_cast<std::uint32_t>(r));
   const std::uint32_t dim = pass.layer->head_dim;
   for (std::uint32_t sub = 0; sub * 16 < tile.count; ++sub) {
-    fetch(pass, next, sub);
+    fetch_keys(pass, next, sub);
     Vec even[R];
     Vec odd[R];
     for (int r = 0; r < R; ++r) even[r] = odd[r] = Vec::zero();

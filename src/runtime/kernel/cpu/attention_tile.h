@@ -74,16 +74,19 @@ void find_tile(const Pass& pass, std::uint32_t first, std::uint32_t count, Tile&
   }
 }
 
-// Tokens 16 * sub .. 16 * sub + 15 of a tile on their way to the cache.
-void fetch(const Pass& pass, const Tile& tile, std::uint32_t sub) {
+// A row of keys or of values on its way to the cache.
+void fetch_row(const Pass& pass, const std::byte* row) {
   const std::size_t row_bytes = row_elements(pass.layer->dtype, pass.layer->head_dim) * element_bytes(pass);
+  for (std::size_t at = 0; at < row_bytes; at += 64) __builtin_prefetch(row + at);
+}
+
+// Keys of tokens 16 * sub .. 16 * sub + 15 of a tile, and values of tokens from `begin` to `end`, as far as there are any.
+void fetch_keys(const Pass& pass, const Tile& tile, std::uint32_t sub) {
   const std::uint32_t end = 16 * sub + 16 < tile.count ? 16 * sub + 16 : tile.count;
-  for (std::uint32_t t = 16 * sub; t < end; ++t) {
-    for (std::size_t at = 0; at < row_bytes; at += 64) {
-      __builtin_prefetch(tile.keys[t] + at);
-      __builtin_prefetch(tile.values[t] + at);
-    }
-  }
+  for (std::uint32_t t = 16 * sub; t < end; ++t) fetch_row(pass, tile.keys[t]);
+}
+void fetch_values(const Pass& pass, const Tile& tile, std::uint32_t begin, std::uint32_t end) {
+  for (std::uint32_t t = begin; t < end && t < tile.count; ++t) fetch_row(pass, tile.values[t]);
 }
 
 float scale_behind(const std::byte* row, std::uint32_t dim) {
@@ -104,7 +107,8 @@ void load_keys(const Pass& pass, const Tile& tile, const Tile& next) {
   const std::uint32_t per_word = 4 / element_bytes(pass.layer->dtype);
   const std::uint32_t num_words = dim / per_word;
   for (std::uint32_t sub = 0; sub * 16 < tile.count; ++sub) {
-    fetch(pass, next, sub);
+    fetch_keys(pass, next, sub);
+    fetch_values(pass, next, 16 * sub, 16 * sub + 16);
     float* out = pass.scratch.keys + std::size_t{sub} * dim * 16;
     for (std::uint32_t first = 0; first < num_words; first += 16) {
       const std::uint32_t n = num_words - first < 16 ? num_words - first : 16;
