@@ -176,9 +176,10 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
   if (!file) return std::unexpected(file.error());
   const Result<ModelInfo> header = file->info(options.weights.quantise);
   if (!header) return std::unexpected(header.error());
-  const auto draft = open_draft(options, *header);
-  if (!draft) return std::unexpected(draft.error());
-  const std::uint64_t draft_bytes = draft->has_value() ? (*draft)->info.weight_bytes : 0;
+  const auto opened = open_draft(options, *header);
+  if (!opened) return std::unexpected(opened.error());
+  const std::optional<DraftFile>& draft = *opened;
+  const std::uint64_t draft_bytes = draft.has_value() ? draft->info.weight_bytes : 0;
   const Result<EngineOptions> resolved = resolve_options(options, *header, {usable_cores(), usable_memory_bytes(), draft_bytes});
   if (!resolved) return std::unexpected(resolved.error());
   // Once more, with everything resolved: the numbers of the first plan went into the options.
@@ -223,8 +224,8 @@ Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void
                            .weights = resolved->weights});
   if (!model) return std::unexpected(model.error());
   std::unique_ptr<DraftModel> draft_model;
-  if (draft->has_value()) {
-    auto loaded = load_draft(**draft, *resolved, *header, cache->layout(), *pool);
+  if (draft.has_value()) {
+    auto loaded = load_draft(*draft, *resolved, *header, cache->layout(), *pool);
     if (!loaded) return std::unexpected(std::move(loaded.error()));
     draft_model = *std::move(loaded);
   }

@@ -142,8 +142,11 @@ void Worker::propose(StepResults& results) {
   if (model_proposer_) model_proposer_->propose(batch_, results.num_outcomes);
   for (const ScheduledRequest& request : batch_.scheduled()) {
     if (!request.samples) continue;
-    const std::span<const TokenId> drafts =
-        model_proposer_ ? model_proposer_->drafts(results.num_drafts.size()) : proposer_->propose(batch_.history(request.slot));
+    std::span<const TokenId> drafts;
+    if (model_proposer_)
+      drafts = model_proposer_->drafts(results.num_drafts.size());
+    else if (proposer_)
+      drafts = proposer_->propose(batch_.history(request.slot));
     batch_.expect(request.slot, drafts);
     std::ranges::copy(drafts, std::back_inserter(results.drafts));
     results.num_drafts.push_back(static_cast<std::uint32_t>(drafts.size()));
