@@ -41,6 +41,7 @@ Result<EngineProbe> StepLoop::probe(const Submission& submission) const {
   request.skip_reading_prefix_cache = request.loads_nothing = needs_rows(submission.request.sampling);
   request.block_hashes = submission.names();
   std::vector<MultimodalFeature> features;
+  features.reserve(submission.request.pictures.size());
   for (const PromptPicture& picture : submission.request.pictures) features.push_back({picture.identifier, picture.position});
   request.multimodal = features;
   name_adapter(submission.adapter.get(), request);

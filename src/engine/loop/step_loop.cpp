@@ -99,7 +99,8 @@ void StepLoop::fork(const Fork& fork) {
 
 void StepLoop::settle() {
   if (!running_.has_value()) return;
-  const Running finished = *std::exchange(running_, std::nullopt);
+  const Running finished = *running_;
+  running_.reset();
   const WorkerResult result = worker_->finish();
   apply(finished, result, clock_->now_s());
 }
