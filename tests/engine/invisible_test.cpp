@@ -29,7 +29,7 @@ const std::uint32_t kSwapRounds = static_cast<std::uint32_t>(rounds_of(3));
 const std::uint64_t kNumSwapped = kSanitized ? 3 : rounds_of(20);
 constexpr std::uint32_t kFamily = kSanitized ? 3 : 8;  // requests that share a prefix
 constexpr std::uint32_t kNumShort = 2 * kFamily;       // the first requests, of at most 27 prompt tokens
-const std::uint64_t kNumAccepted = kSanitized ? 20 : rounds_of(120);
+const std::uint64_t kNumAccepted = kSanitized ? 20 : rounds_of(200);
 constexpr std::uint64_t kNumCacheHits = kSanitized ? 1000 : 3000;
 
 // The digest of every row of logits, by request and number of tokens known; a request that is preempted samples no token twice.

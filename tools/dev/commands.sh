@@ -38,8 +38,8 @@ configure() {
 CMAKE_FLAGS=()
 
 # Adds to CMAKE_FLAGS how a build folder compiles. A new one that `serve` or `test` makes takes a room's files together, which takes a third
-# of the time. `build`, and the release build of --ci and --all, take each by itself: an edit then costs one file, and each is seen to include what
-# it uses.
+# of the time. `build`, and the release build of --ci and --all, take each by itself: an edit then costs one file, and each is seen to
+# include what it uses.
 together() {
   [ -f "build/$1/CMakeCache.txt" ] || CMAKE_FLAGS+=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12)
 }
@@ -139,7 +139,8 @@ test_fuzzers() {
 }
 
 # test_aarch64 [ROOM...]: the kernels, and the rooms beside them, cross-built and run under qemu-user. Kernels run on a processor with matrix
-# instructions (all tests but those that die), one with dot products alone, and one with neither: each must choose what it has, and give the recorded bits.
+# instructions (all tests but those that die), one with dot products alone, and one with neither: each must choose what it has, and give the
+# recorded bits.
 test_aarch64() {
   need_apt $APT_AARCH64
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)

@@ -295,7 +295,7 @@ void OffloadConnector::plan_store(const ScheduledRequest& scheduled) {
   const auto end = static_cast<std::uint32_t>(num_tokens / block_size_ / factor_);
   const std::uint32_t first = tracked.next_stored;
   if (end <= first || !service_.stores) return;
-  if (!takes(tracked, std::size_t{end - first} * windows_.num_groups())) {
+  if (!takes(tracked, end - first)) {
     counters_.num_thinned += std::size_t{end - first} * windows_.num_groups();
     tracked.next_stored = end;
     return;
@@ -307,8 +307,9 @@ void OffloadConnector::plan_store(const ScheduledRequest& scheduled) {
   decide_stores(*request, tracked, end);
 }
 
-bool OffloadConnector::takes(Tracked& tracked, std::size_t num_keys) {
+bool OffloadConnector::takes(Tracked& tracked, std::size_t num_blocks) {
   if (!churn_) return true;
+  const std::size_t num_keys = num_blocks * windows_.num_groups();
   // What has room pushes nothing out. Once decided it stays so: blocks behind ones that were left out could not be found.
   if (!tracked.is_taken) tracked.is_taken = tracked.num_loaded_tokens > 0 || ledger_->num_free() >= num_keys || churn_->takes_next();
   return *tracked.is_taken;

@@ -156,8 +156,8 @@ class OffloadConnector final : public Connector {
   [[nodiscard]] bool is_busy_storing(std::size_t num_blocks) const;
   void plan_load(const RequestView& request, std::uint32_t group, std::span<const BlockId> blocks, std::uint32_t first, std::uint32_t end);
   void plan_store(const ScheduledRequest& scheduled);
-  // Whether the request is stored, of which so many keys could be now.
-  bool takes(Tracked& tracked, std::size_t num_keys);
+  // Whether the request is stored, of which so many offloaded blocks could be now, each with a key per group.
+  bool takes(Tracked& tracked, std::size_t num_blocks);
   // Its offloaded blocks before `end` that were not decided upon yet.
   void decide_stores(const RequestView& request, Tracked& tracked, std::uint32_t end);
   void store_rest(const RequestView& request, Tracked& tracked);
