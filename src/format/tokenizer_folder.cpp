@@ -50,8 +50,8 @@ Result<TokenizerSpec> tokenizer_from_hf(const std::string& folder) {
   const std::string processors = folder + "/chat_template.json";
   const auto processor = read_optional(processors);
   if (!processor) return std::unexpected(processor.error());
-  if (*processor) {
-    auto text = JsonRef(**processor, processors).get<std::string>("chat_template");
+  if (const auto& value = *processor; value.has_value()) {
+    auto text = JsonRef(*value, processors).get<std::string>("chat_template");
     if (!text) return std::unexpected(std::move(text.error()));
     spec->chat_template = std::move(*text);
   }

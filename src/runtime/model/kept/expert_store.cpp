@@ -66,7 +66,8 @@ std::size_t ExpertStore::hold(std::uint32_t layer, std::span<const std::uint32_t
   std::uint64_t ahead = 0;
   for (const std::uint32_t later : wanted.subspan(count)) {
     const Expert& expert = experts_[layer][later];
-    if ((ahead += expert.bytes) > max_bytes_) break;
+    ahead += expert.bytes;
+    if (ahead > max_bytes_) break;
     if (expert.is_resident) continue;
     for (std::size_t part = 0; part < StoredExpert::kParts; ++part)
       if (expert.stored.parts[part] != nullptr) file_.fetch_ahead(expert.stored.numbers[part]);
