@@ -1,5 +1,5 @@
 # Kernels: runtime/kernel/cpu holds what every fast instruction set shares, its folders x86 and arm the files that are compiled for one each
-# and chosen at run time (_avx2, _avx512, _amx; _neon, _i8mm). A build takes one of the folders. On other processors runtime/kernel/no_cpu
+# and chosen at run time (_avx2, _avxvnni, _avx512, _amx; _neon, _i8mm). A build takes one of the folders. On other processors runtime/kernel/no_cpu
 # takes the place of cpu, and the plain kernels serve.
 set(kernel_folder "${PROJECT_SOURCE_DIR}/src/runtime/kernel/cpu")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
@@ -7,6 +7,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   file(GLOB avx2_sources CONFIGURE_DEPENDS "${kernel_folder}/x86/*_avx2.cpp")
   file(GLOB avx512_sources CONFIGURE_DEPENDS "${kernel_folder}/x86/*_avx512.cpp")
   set_source_files_properties(${avx2_sources} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
+  file(GLOB avxvnni_sources CONFIGURE_DEPENDS "${kernel_folder}/x86/*_avxvnni.cpp")
+  set_source_files_properties(${avxvnni_sources} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-mavxvnni")
   file(GLOB amx_sources CONFIGURE_DEPENDS "${kernel_folder}/x86/*_amx.cpp")
   set(avx512_options "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512")
   set_source_files_properties(${avx512_sources} PROPERTIES COMPILE_OPTIONS "${avx512_options}")

@@ -38,7 +38,7 @@ enum class ActivationMode : std::uint8_t { int16, f32, int8 };
 // comparison.
 // Of the fast ones of a processor's family (x86: avx2 to amx; ARM: neon, which takes its dot products, and neon_i8mm) each includes those
 // before it.
-enum class KernelIsa : std::uint8_t { best, reference, avx2, avx512, amx, neon, neon_i8mm };
+enum class KernelIsa : std::uint8_t { best, reference, avx2, avx_vnni, avx512, amx, neon, neon_i8mm };
 
 struct CacheOptions {
   std::uint32_t block_size = 16;                          // tokens per block; more of them where a state must fit into one

@@ -181,7 +181,7 @@ void bind_machine(Class& c) {
       "How 4- and 8-bit weights meet activations.");
   choice(
       c, "isa", [](EngineConfig& o) -> auto& { return o.engine.isa; },
-      std::array{"best", "reference", "avx2", "avx512", "amx", "neon", "neon_i8mm"}, "Kernels.");
+      std::array{"best", "reference", "avx2", "avx_vnni", "avx512", "amx", "neon", "neon_i8mm"}, "Kernels.");
   option(c, "trace", [](EngineConfig& o) -> auto& { return o.engine.trace.path; }, "PATH of the record of each step; empty: none.");
   option(c, "trace_every", [](EngineConfig& o) -> auto& { return o.engine.trace.every; }, "Only every n-th step.");
   option(c, "trace_max_steps", [](EngineConfig& o) -> auto& { return o.engine.trace.max_steps; }, "0: no limit.");

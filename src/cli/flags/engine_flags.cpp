@@ -227,10 +227,11 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
                              "How 4- and 8-bit weights meet activations: int16, int8 (faster, less exact) or f32 (default int16)",
                              {{"int16", ActivationMode::int16}, {"int8", ActivationMode::int8}, {"f32", ActivationMode::f32}});
   add_choice<KernelIsa>(app, "--isa", options.isa,
-                        "Kernels: best, reference, avx2, avx512 or amx (x86), neon or neon_i8mm (ARM) (default best)",
+                        "Kernels: best, reference, avx2, avx_vnni, avx512 or amx (x86), neon or neon_i8mm (ARM) (default best)",
                         {{"best", KernelIsa::best},
                          {"reference", KernelIsa::reference},
                          {"avx2", KernelIsa::avx2},
+                         {"avx_vnni", KernelIsa::avx_vnni},
                          {"avx512", KernelIsa::avx512},
                          {"amx", KernelIsa::amx},
                          {"neon", KernelIsa::neon},

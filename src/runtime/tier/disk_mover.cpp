@@ -3,6 +3,8 @@
 // step's way is given up by its user (copy() says false), so nothing here must wait for the engine.
 #include "runtime/tier/disk_mover.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -21,8 +23,10 @@ constexpr std::chrono::milliseconds kPacedRest(1);
 
 std::unique_ptr<DiskMover> DiskMover::start(DiskPlaces& places, std::unique_ptr<BlockQueue> queue, const DiskMoverOptions& options) {
   const std::uint64_t bytes = kBuffersPerDepth * options.depth * options.place_bytes;
-  Buffers memory(new (std::align_val_t{kTierPageBytes}, std::nothrow) std::byte[bytes]);
+  Buffers memory(new (std::align_val_t{kLargePageBytes}, std::nothrow) std::byte[bytes]);
   if (memory == nullptr) return nullptr;
+  // Each small page of a block is a piece of its own for the disk, and a virtual one takes some 250 at a time: a MiB would be cut in two.
+  madvise(memory.get(), bytes, MADV_HUGEPAGE);
   std::unique_ptr<DiskMover> mover(new DiskMover(places, std::move(queue), options, std::move(memory)));
   mover->thread_ = std::thread([&one = *mover] { one.run(); });
   return mover;

@@ -132,6 +132,8 @@ inline std::string isa_name(KernelIsa isa) {
   switch (isa) {
     case KernelIsa::avx2:
       return "avx2";
+    case KernelIsa::avx_vnni:
+      return "avx_vnni";
     case KernelIsa::avx512:
       return "avx512";
     case KernelIsa::amx:
@@ -149,7 +151,7 @@ inline std::string isa_name(KernelIsa isa) {
 #ifdef __aarch64__
 inline constexpr std::array kIsasOfBuild{KernelIsa::reference, KernelIsa::neon, KernelIsa::neon_i8mm};
 #else
-inline constexpr std::array kIsasOfBuild{KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx512, KernelIsa::amx};
+inline constexpr std::array kIsasOfBuild{KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx_vnni, KernelIsa::avx512, KernelIsa::amx};
 #endif
 
 // Every table this processor can run, the plain one first.

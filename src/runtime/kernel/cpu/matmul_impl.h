@@ -1,54 +1,10 @@
 #pragma once
-// Products with float activations over Vec, and the walk over panels and rows; include a vec_*.h first. Contract in matmul.h.
-// Included by one file per instruction set. Panels stay in registers while rows pass; rows stay in the second-level cache while panels
-// pass.
-#include "runtime/kernel/cpu/matmul_parts.h"
+// Products with float activations over Vec; include a vec_*.h first. Contract in matmul.h. Included by one file per instruction set.
+#include "runtime/kernel/cpu/matmul_walk.h"
 #include "runtime/kernel/cpu/unrolled.h"
 
 namespace quire {
 namespace {
-
-constexpr std::uint32_t kCachedRows = 64;  // rows of activations kept in the second-level cache while panels pass by
-
-// One panel of weights against some rows. y points at the panel's first output of row 0; `outputs` of the 16 exist.
-struct PanelTask {
-  const PackedMatrix* w;
-  const Activations* x;
-  const std::uint8_t* panel;
-  float* y;
-  std::size_t y_stride;
-  std::uint32_t outputs;
-  std::uint32_t first_row;
-
-  void put(int r, Vec acc) const {
-    float* at = y + (first_row + static_cast<std::uint32_t>(r)) * y_stride;
-    if (outputs == kPanelRows)
-      acc.store(at);
-    else
-      acc.store_first(at, outputs);
-  }
-};
-
-// Walks row tiles, panels, and blocks of R rows; Kernel::run<R>(task) takes R rows.
-template <class Kernel, int R>
-void for_row_blocks(PanelTask& task, std::uint32_t row_end) {
-  for (; task.first_row + R <= row_end; task.first_row += R) Kernel::template run<R>(task);
-  if constexpr (R > 1) for_row_blocks<Kernel, R - 1>(task, row_end);
-}
-
-template <class Kernel>
-void for_panels(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
-  for (std::uint32_t tile = 0; tile < x.rows; tile += kCachedRows) {
-    const std::uint32_t row_end = x.rows - tile < kCachedRows ? x.rows : tile + kCachedRows;
-    for (std::uint32_t p = begin; p < end; ++p) {
-      const std::uint32_t left = w.rows - p * kPanelRows;
-      PanelTask task{
-          &w,  &x, w.storage.data() + p * w.panel_bytes, y + std::size_t{p} * kPanelRows, y_stride, left < kPanelRows ? left : kPanelRows,
-          tile};
-      for_row_blocks<Kernel, Kernel::kRows>(task, row_end);
-    }
-  }
-}
 
 // 32 columns (or the last fewer) of a panel as floats, [column][16]; f32 weights are read in place.
 const float* widen_block(const PackedMatrix& w, const std::uint8_t* panel, std::uint32_t column, std::uint32_t columns, float* scratch) {
@@ -145,26 +101,6 @@ void multiply_rows_of(const PackedMatrix& w, const RowProduct& product, std::uin
     const std::uint32_t left = w.rows - panel * kPanelRows;
     multiply_row_blocks<Vec::kMatmulRows>(w, product, 0, panel, left < kPanelRows ? left : kPanelRows);
   }
-}
-
-// Integers<format, scale groups per block> for that of w.
-template <template <WeightFormat, int> class Integers>
-void multiply_integers(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin,
-                       std::uint32_t end) {
-  if (w.format == WeightFormat::q4)
-    for_panels<Integers<WeightFormat::q4, 1>>(w, x, y, y_stride, begin, end);
-  else if (w.format == WeightFormat::q4_signed)
-    for_panels<Integers<WeightFormat::q4_signed, 1>>(w, x, y, y_stride, begin, end);
-  else if (w.format == WeightFormat::q4_table)
-    for_panels<Integers<WeightFormat::q4_table, 1>>(w, x, y, y_stride, begin, end);
-  else if (w.format == WeightFormat::q6 && w.scale_columns == kGroupColumns)
-    for_panels<Integers<WeightFormat::q6, 1>>(w, x, y, y_stride, begin, end);
-  else if (w.format == WeightFormat::q6)
-    for_panels<Integers<WeightFormat::q6, 2>>(w, x, y, y_stride, begin, end);
-  else if (w.scale_columns == kGroupColumns)
-    for_panels<Integers<WeightFormat::q8, 1>>(w, x, y, y_stride, begin, end);
-  else
-    for_panels<Integers<WeightFormat::q8, 2>>(w, x, y, y_stride, begin, end);
 }
 
 }  // namespace

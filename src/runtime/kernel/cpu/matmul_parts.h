@@ -42,6 +42,26 @@ bool uses_integers(const PackedMatrix& w, const Activations& x) {
   return x.mode != ActivationMode::f32 && is_integer(w.format);
 }
 
+// Calls run<format, scale groups per block of 32>() for those of w, which is in integers.
+template <class Run>
+void with_format(const PackedMatrix& w, Run run) {
+  const bool has_one_scale = w.scale_columns == kGroupColumns;
+  if (w.format == WeightFormat::q4)
+    run.template operator()<WeightFormat::q4, 1>();
+  else if (w.format == WeightFormat::q4_signed)
+    run.template operator()<WeightFormat::q4_signed, 1>();
+  else if (w.format == WeightFormat::q4_table)
+    run.template operator()<WeightFormat::q4_table, 1>();
+  else if (w.format == WeightFormat::q6 && has_one_scale)
+    run.template operator()<WeightFormat::q6, 1>();
+  else if (w.format == WeightFormat::q6)
+    run.template operator()<WeightFormat::q6, 2>();
+  else if (has_one_scale)
+    run.template operator()<WeightFormat::q8, 1>();
+  else
+    run.template operator()<WeightFormat::q8, 2>();
+}
+
 // From 128 times a sum to as many times as the code of zero says.
 template <WeightFormat kFormat>
 constexpr int kOffsetShift = zero_code(kFormat) == 8    ? 4

@@ -253,20 +253,7 @@ class Tiles {
 
 template <bool kHalves>
 void multiply_tiles(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
-  if (w.format == WeightFormat::q4)
-    Tiles<WeightFormat::q4, 1, kHalves>(w, x, y_stride).run(y, begin, end);
-  else if (w.format == WeightFormat::q4_signed)
-    Tiles<WeightFormat::q4_signed, 1, kHalves>(w, x, y_stride).run(y, begin, end);
-  else if (w.format == WeightFormat::q4_table)
-    Tiles<WeightFormat::q4_table, 1, kHalves>(w, x, y_stride).run(y, begin, end);
-  else if (w.format == WeightFormat::q6 && w.scale_columns == kGroupColumns)
-    Tiles<WeightFormat::q6, 1, kHalves>(w, x, y_stride).run(y, begin, end);
-  else if (w.format == WeightFormat::q6)
-    Tiles<WeightFormat::q6, 2, kHalves>(w, x, y_stride).run(y, begin, end);
-  else if (w.scale_columns == kGroupColumns)
-    Tiles<WeightFormat::q8, 1, kHalves>(w, x, y_stride).run(y, begin, end);
-  else
-    Tiles<WeightFormat::q8, 2, kHalves>(w, x, y_stride).run(y, begin, end);
+  with_format(w, [&]<WeightFormat kFormat, int kScales>() { Tiles<kFormat, kScales, kHalves>(w, x, y_stride).run(y, begin, end); });
 }
 
 }  // namespace

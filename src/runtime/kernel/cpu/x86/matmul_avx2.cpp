@@ -1,124 +1,82 @@
-// Products in integers for processors with AVX2; contract in matmul.h. Activations as int16, in both integer modes. Codes are widened to 16
-// bits; vpmaddwd adds two products per 32-bit lane, so two lanes are one output. A panel is worked on in two halves of 8 outputs.
-#include <cstring>
-
+// Products in integers for processors with AVX2; contract in matmul.h. Called through the table of kernels, on every thread of the pool,
+// for disjoint panels. Sums are exact: whatever is added in 16 bits has been counted to fit.
+//
+// Activations of 16 bits: codes are widened to 16 bits, every second one of a register at a time, and vpmaddwd leaves one output per lane.
+// Activations of 8 bits: vpmaddubsw adds two products of an unsigned with a signed byte in 16 bits.
 #include "runtime/kernel/cpu/x86/vec_avx2.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/matmul_impl.h"
+#include "runtime/kernel/cpu/x86/matmul_256.h"
 #include "runtime/kernel/implementations.h"
 
 namespace quire {
 namespace {
 
-constexpr std::size_t kCodeBytes = 64;  // of a row and group
-
-// Four columns of 8 outputs as 16-bit codes: outputs 0..3 and 4..7.
-struct Line {
-  __m256i a;
-  __m256i b;
-};
-
-template <WeightFormat kFormat>
-Line load_line(const std::uint8_t* block, __m256i table, int s) {
-  const auto at = [&](int line) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 64 * line)); };
-  __m256i bytes;
-  if constexpr (kFormat == WeightFormat::q8) {
-    bytes = at(s);
-  } else {
-    const __m256i low = _mm256_set1_epi8(15);
-    bytes = s < 4 ? _mm256_and_si256(at(s), low) : _mm256_and_si256(_mm256_srli_epi16(at(s - 4), 4), low);
-    if constexpr (kFormat == WeightFormat::q4_table) bytes = _mm256_shuffle_epi8(table, bytes);
-    if constexpr (kFormat == WeightFormat::q6) {
-      const __m256i pairs = _mm256_srl_epi16(at(4 + s / 4), _mm_cvtsi32_si128(2 * (s % 4)));
-      bytes = _mm256_or_si256(bytes, _mm256_slli_epi16(_mm256_and_si256(pairs, _mm256_set1_epi8(3)), 4));
-    }
-  }
-  return {_mm256_cvtepu8_epi16(_mm256_castsi256_si128(bytes)), _mm256_cvtepu8_epi16(_mm256_extracti128_si256(bytes, 1))};
-}
-
-// Where they are bytes, multiples of the unit.
-__m256 load_scales8(const std::uint8_t* at, std::uint32_t bytes, __m256 unit) {
-  if (bytes == 1) return _mm256_mul_ps(Vec::load8_i8(at), unit);
-  if (bytes == 2) return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
-  return _mm256_loadu_ps(reinterpret_cast<const float*>(at));
-}
-
-// kScales: scale groups per block of 32.
-// Kernel of for_panels(): run<R>() takes R rows against one panel.
+// Of 16-bit activations, which come as columns 0, 2, 1, 3 of each four (prepare_avx2.cpp).
 template <WeightFormat kFormat, int kScales>
-struct Madd {
-  static constexpr int kRows = Vec::kMatmulRows;
+struct Words16 {
+  static constexpr int kRows = 8;
   static constexpr int kSteps = 8 / kScales;  // lines of four columns per scale group
-  static constexpr std::size_t kBlockCodes = code_bytes(kFormat);
-
-  // Exact dot products of scale group i with R rows for 8 outputs.
-  template <int R>
-  static void dots(const std::uint8_t* block, __m256i table, int i, const std::int8_t* x, __m256i* out) {
-    __m256i a[R];
-    __m256i b[R];
-    for (int r = 0; r < R; ++r) a[r] = b[r] = _mm256_setzero_si256();
-    for (int s = i * kSteps; s < (i + 1) * kSteps; ++s) {
-      const Line line = load_line<kFormat>(block, table, s);
-      for (int r = 0; r < R; ++r) {
-        long long four = 0;
-        std::memcpy(&four, x + r * 64 + 8 * s, sizeof four);
-        const __m256i inputs = _mm256_set1_epi64x(four);
-        a[r] = _mm256_add_epi32(a[r], _mm256_madd_epi16(line.a, inputs));
-        b[r] = _mm256_add_epi32(b[r], _mm256_madd_epi16(line.b, inputs));
-      }
-    }
-    for (int r = 0; r < R; ++r) out[r] = _mm256_permute4x64_epi64(_mm256_hadd_epi32(a[r], b[r]), 0xD8);
-  }
-
-  // Outputs 8 * half .. 8 * half + 7 of R rows.
-  template <int R>
-  static void run_half(const PanelTask& task, std::size_t half, __m256* acc) {
-    const PackedMatrix& w = *task.w;
-    const std::uint32_t groups = w.columns / kGroupColumns;
-    const std::size_t scale_bytes = std::size_t{16} * w.scale_bytes;
-    const std::int8_t* x = task.x->codes_at(task.first_row, 0, kCodeBytes);
-    std::size_t at = task.x->group_at(task.first_row, 0);
-    const std::uint8_t* block = task.panel + all_unit_bytes(w);
-    const std::uint8_t* units = task.panel + 16 * half;
-    __m256 unit = _mm256_setzero_ps(), minimum_unit = unit;
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w.table.data())));
-    for (int r = 0; r < R; ++r) acc[r] = _mm256_setzero_ps();
-    for (std::uint32_t g = 0; g < groups; ++g, x += kRowTile * kCodeBytes, at += kRowTile) {
-      const std::uint8_t* scales = block + kBlockCodes + 8 * half * w.scale_bytes;
-      if (w.scale_bytes == 1 && begins_units(g)) {
-        unit = load_scales8(units, 2, unit);
-        if (w.has_minimums) minimum_unit = load_scales8(units + 2 * kPanelRows, 2, unit);
-        units += unit_bytes(w);
-      }
-      for (int i = 0; i < kScales; ++i) {
-        __m256i sums[R];
-        dots<R>(block + 32 * half, table, i, x, sums);
-        const __m256 scale = load_scales8(scales + i * scale_bytes, w.scale_bytes, unit);
-        for (int r = 0; r < R; ++r) {
-          const std::size_t here = at + static_cast<std::size_t>(r);
-          if constexpr (zero_code(kFormat) != 0)
-            sums[r] = _mm256_sub_epi32(sums[r], _mm256_set1_epi32(offset_of<kFormat, kScales>(*task.x, here, i)));
-          const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r]), _mm256_set1_ps(task.x->scales[here]));
-          acc[r] = _mm256_fmadd_ps(scaled, scale, acc[r]);
-          if (w.has_minimums) {
-            const __m256 minimum = load_scales8(scales + (kScales + i) * scale_bytes, w.scale_bytes, minimum_unit);
-            acc[r] = _mm256_fmadd_ps(_mm256_set1_ps(float_sum<kScales>(*task.x, here, i)), minimum, acc[r]);
-          }
-        }
-      }
-      block += kBlockCodes + kScales * scale_bytes * (w.has_minimums ? 2 : 1);
-    }
-  }
+  static constexpr std::size_t kRowBytes = 64;
+  static constexpr bool kCountsFromZero = false;
 
   template <int R>
-  static void run(const PanelTask& task) {
-    __m256 a[R];
-    __m256 b[R];
-    run_half<R>(task, 0, a);
-    run_half<R>(task, 1, b);
-    for (int r = 0; r < R; ++r) task.put(r, Vec{a[r], b[r]});
+  [[gnu::always_inline]] static void dots(const std::uint8_t* block, __m256i table, int i, const std::int8_t* x, __m256i* out) {
+    unrolled<R>([&](auto r) __attribute__((always_inline)) { out[r] = _mm256_setzero_si256(); });
+    unrolled<kSteps>([&](auto step) __attribute__((always_inline)) {
+      const int s = i * kSteps + step;
+      const __m256i line = load_line<kFormat>(block, table, s);
+      const __m256i even = _mm256_and_si256(line, _mm256_set1_epi16(255));
+      const __m256i odd = _mm256_srli_epi16(line, 8);
+      unrolled<R>([&](auto r) __attribute__((always_inline)) {
+        const std::int8_t* at = x + r * kRowBytes + 8 * s;
+        out[r] = _mm256_add_epi32(out[r], _mm256_madd_epi16(even, broadcast(at)));
+        out[r] = _mm256_add_epi32(out[r], _mm256_madd_epi16(odd, broadcast(at + 4)));
+      });
+    });
   }
 };
+
+// Of 8-bit activations, -127 to 127. A sum of two products with codes of 4 bits is at most 3,810, so eight of them fit into 16 bits; with
+// codes of 6 bits at most 16,002, and two fit. Codes of 8 bits count from 128 here, as a magnitude, which the activation gets the sign of:
+// at most 32,512.
+template <WeightFormat kFormat, int kScales>
+struct Bytes8 {
+  static constexpr int kRows = 8;
+  static constexpr int kSteps = 8 / kScales;
+  static constexpr std::size_t kRowBytes = 32;
+  static constexpr bool kCountsFromZero = zero_code(kFormat) == 128;
+  static constexpr int kFit = kCountsFromZero ? 1 : kFormat == WeightFormat::q6 ? 2 : kSteps;  // lines whose products fit into 16 bits
+
+  template <int R>
+  [[gnu::always_inline]] static void dots(const std::uint8_t* block, __m256i table, int i, const std::int8_t* x, __m256i* out) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    unrolled<kSteps / kFit>([&](auto part) __attribute__((always_inline)) {
+      __m256i sums[R];
+      unrolled<kFit>([&](auto step) __attribute__((always_inline)) {
+        const int s = i * kSteps + part * kFit + step;
+        __m256i line = load_line<kFormat>(block, table, s);
+        const __m256i from_128 = _mm256_xor_si256(line, _mm256_set1_epi8(-128));
+        if constexpr (kCountsFromZero) line = _mm256_abs_epi8(from_128);
+        unrolled<R>([&](auto r) __attribute__((always_inline)) {
+          __m256i inputs = broadcast(x + r * kRowBytes + 4 * s);
+          if constexpr (kCountsFromZero) inputs = _mm256_sign_epi8(inputs, from_128);
+          const __m256i products = _mm256_maddubs_epi16(line, inputs);
+          sums[r] = step == 0 ? products : _mm256_add_epi16(sums[r], products);
+        });
+      });
+      unrolled<R>([&](auto r) __attribute__((always_inline)) {
+        const __m256i sum = _mm256_madd_epi16(sums[r], ones);
+        out[r] = part == 0 ? sum : _mm256_add_epi32(out[r], sum);
+      });
+    });
+  }
+};
+
+template <WeightFormat kFormat, int kScales>
+using OfWords = HalfPanels<Words16<kFormat, kScales>, kFormat, kScales>;
+template <WeightFormat kFormat, int kScales>
+using OfBytes = HalfPanels<Bytes8<kFormat, kScales>, kFormat, kScales>;
 
 }  // namespace
 
@@ -126,10 +84,12 @@ namespace avx2 {
 
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   check_product(w, x, end);
-  if (uses_integers(w, x))
-    multiply_integers<Madd>(w, x, y, y_stride, begin, end);
-  else
+  if (!uses_integers(w, x))
     for_panels<FloatKernel>(w, x, y, y_stride, begin, end);
+  else if (x.mode == ActivationMode::int16)
+    multiply_integers<OfWords>(w, x, y, y_stride, begin, end);
+  else
+    multiply_integers<OfBytes>(w, x, y, y_stride, begin, end);
 }
 
 void multiply_rows(const PackedMatrix& w, const RowProduct& product, std::uint32_t begin, std::uint32_t end) {

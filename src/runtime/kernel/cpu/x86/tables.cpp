@@ -31,6 +31,14 @@ constexpr Kernels kAvx2 = {
     .scale = portable::scale,
 };
 
+constexpr Kernels with_vnni(Kernels table) {
+  table.name = "avx_vnni";
+  table.prepare_groups = avx_vnni::prepare;
+  table.matmul = avx_vnni::matmul;
+  return table;
+}
+constexpr Kernels kAvxVnni = with_vnni(kAvx2);
+
 constexpr Kernels kAvx512 = {
     .name = "avx512",
     .prepare_groups = avx512::prepare,
@@ -65,6 +73,12 @@ bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
 
+bool has_avx_vnni() {
+  constexpr unsigned kVnniBit = 1U << 4;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return has_avx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kVnniBit) != 0;
+}
+
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
@@ -84,6 +98,7 @@ bool has_amx() {
 const Kernels* cpu_kernels(KernelIsa isa) {
   if (isa == KernelIsa::amx && has_amx()) return &kAmx;
   if (isa == KernelIsa::avx512 && has_avx512()) return &kAvx512;
+  if (isa == KernelIsa::avx_vnni && has_avx_vnni()) return &kAvxVnni;
   if (isa == KernelIsa::avx2 && has_avx2()) return &kAvx2;
   return nullptr;
 }
