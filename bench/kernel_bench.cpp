@@ -131,7 +131,7 @@ struct Model {
 };
 
 void bench_model(Setup& setup, const Kernels& kernels, const Model& model, ActivationMode mode) {
-  for (const std::uint32_t m : {1U, 2U, 4U, 8U, 16U, 64U, 512U}) {
+  for (const std::uint32_t m : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 16U, 64U, 512U}) {
     Input input(m, Model::kFfn);
     std::vector<float> y(std::size_t{m} * Model::kVocab);
     std::uint64_t bytes = 0;

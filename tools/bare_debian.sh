@@ -33,6 +33,7 @@ make_root() {
   fi
   cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
   cp /etc/resolv.conf "$root/etc/resolv.conf"
+  echo "127.0.0.1 localhost" >"$root/etc/hosts"  # as whoever starts a machine or a container writes it; debootstrap does not
   if [ -f /etc/apt/apt.conf ]; then cp /etc/apt/apt.conf "$root/etc/apt/apt.conf"; fi
   cp -r /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
   if [ -f /etc/pip.conf ]; then cp /etc/pip.conf "$root/etc/pip.conf"; fi

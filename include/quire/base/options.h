@@ -36,8 +36,8 @@ enum class ActivationMode : std::uint8_t { int16, f32, int8 };
 
 // `best`: the fastest that this processor has. One that it lacks is refused when the engine is made. `reference` is plain C++, for
 // comparison.
-// Of the fast ones of a processor's family (x86: avx2 to amx; ARM: neon, which takes its dot products, and neon_i8mm) each includes those
-// before it.
+// Of the fast ones of a processor's family the later is the faster: avx2, avx_vnni (which multiplies bytes without AVX-512, as laptops do),
+// avx512, which needs VNNI, and amx; on ARM neon, which takes its dot products, and neon_i8mm.
 enum class KernelIsa : std::uint8_t { best, reference, avx2, avx_vnni, avx512, amx, neon, neon_i8mm };
 
 struct CacheOptions {

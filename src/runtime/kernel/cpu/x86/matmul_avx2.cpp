@@ -15,7 +15,7 @@ namespace {
 // Of 16-bit activations, which come as columns 0, 2, 1, 3 of each four (prepare_avx2.cpp).
 template <WeightFormat kFormat, int kScales>
 struct Words16 {
-  static constexpr int kRows = 8;
+  static constexpr int kRows = 4;
   static constexpr int kSteps = 8 / kScales;  // lines of four columns per scale group
   static constexpr std::size_t kRowBytes = 64;
   static constexpr bool kCountsFromZero = false;
@@ -42,7 +42,7 @@ struct Words16 {
 // at most 32,512.
 template <WeightFormat kFormat, int kScales>
 struct Bytes8 {
-  static constexpr int kRows = 8;
+  static constexpr int kRows = 4;
   static constexpr int kSteps = 8 / kScales;
   static constexpr std::size_t kRowBytes = 32;
   static constexpr bool kCountsFromZero = zero_code(kFormat) == 128;

@@ -13,7 +13,7 @@ namespace {
 // kParts: bytes per activation.
 template <int kParts, WeightFormat kFormat, int kScales>
 struct Vpdpbusd {
-  static constexpr int kRows = 8 / kParts;
+  static constexpr int kRows = 4;
   static constexpr int kSteps = 8 / kScales;  // lines of four columns per scale group
   static constexpr std::size_t kRowBytes = std::size_t{32} * kParts;
   static constexpr bool kCountsFromZero = false;

@@ -13,7 +13,7 @@ namespace {
 // The same interface as in vec_avx512.h: 16 lanes whatever the registers hold, so that loops over lanes, and sums of them, are the same on
 // both.
 struct Vec {
-  static constexpr int kMatmulRows = 4;     // rows that share one load of weights
+  static constexpr int kMatmulRows = 6;     // rows that share one load of weights
   static constexpr int kQueries = 2;        // queries that share one load of keys or values
   static constexpr int kScoreSubtiles = 1;  // of 16 keys, that share one load of a query
   static constexpr int kValueVectors = 2;   // vectors of the head worked on together
