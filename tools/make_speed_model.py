@@ -5,8 +5,9 @@
     venv/bin/python tools/make_speed_model.py moe OUT.gguf --vocabulary MODEL.gguf
 
 moe: 64 experts of which a token takes 8, 1.3 of 6.9 billion weights (the shape of OLMoE-1B-7B). hybrid: 36 Mamba-2 layers and 4 that attend,
-1.5 billion weights (Granite 4.0 H 1B). lfm2: 10 short convolutions and 6 layers that attend, 1.2 billion weights (LFM2-1.2B).
-Matrices are Q4_0, the output's Q6_K (or the embedding's, where they are one); the vocabulary is the other file's.
+1.5 billion weights (Granite 4.0 H 1B). lfm2: 10 short convolutions and 6 layers that attend, 1.2 billion weights (LFM2-1.2B). dense: 16 layers
+that attend, 1.1 billion weights (Llama 3.2 1B).
+Matrices are --weights, the output's Q6_K (or the embedding's, where they are one; BF16 where the others are); the vocabulary is the other file's.
 """
 
 import argparse
@@ -14,13 +15,13 @@ import argparse
 import gguf
 import numpy as np
 
-Q4_0, Q6_K, F32 = (gguf.GGMLQuantizationType[name] for name in ("Q4_0", "Q6_K", "F32"))
+Q4_0, Q4_K, Q6_K, BF16 = (gguf.GGMLQuantizationType[name] for name in ("Q4_0", "Q4_K", "Q6_K", "BF16"))
 LFM2_ATTENDS, GRANITE_ATTENDS = (2, 5, 8, 10, 12, 14), (5, 15, 25, 35)
 
 
 class Model:
-    def __init__(self, path, architecture, vocabulary, rng):
-        self.writer, self.rng = gguf.GGUFWriter(path, architecture), rng
+    def __init__(self, path, architecture, vocabulary, rng, kind):
+        self.writer, self.rng, self.kind = gguf.GGUFWriter(path, architecture), rng, kind
         reader = gguf.GGUFReader(vocabulary)
         for field in reader.fields.values():
             if field.name.startswith("tokenizer.") and field.name != "tokenizer.chat_template":
@@ -28,17 +29,25 @@ class Model:
                 self.writer.add_key_value(field.name, field.contents(), kinds[0], kinds[1] if len(kinds) > 1 else None)
         self.num_tokens = len(reader.fields["tokenizer.ggml.tokens"].data)
 
-    def matrix(self, name, *shape, kind=Q4_0, gain=1.0):
+    def matrix(self, name, *shape, kind=None, gain=1.0):
         """Codes are random bytes; scales make values of a deviation that keeps the stream finite, so many times `gain`. Their mean must be 0:
         what all weights of a matrix have in common grows from layer to layer, until tokens are alike and a router sends all to the same experts."""
+        kind = self.kind if kind is None or self.kind == BF16 else kind
+        if kind == BF16:
+            values = (gain * shape[-1] ** -0.5 * self.rng.standard_normal(shape, np.float32)).view(np.uint32) >> 16
+            self.writer.add_tensor(name, values.astype(np.uint16).view(np.uint8), raw_dtype=kind)
+            return
         width, size = gguf.GGML_QUANT_SIZES[kind]
         blocks = np.frombuffer(self.rng.bytes(int(np.prod(shape)) // width * size), np.uint8).reshape(-1, size).copy()
         if kind == Q4_0:  # codes are -8 to 7: a zero in place of each -8
             blocks |= ((blocks & 0x0F) == 0).astype(np.uint8) * 0x08
             blocks |= ((blocks & 0xF0) == 0).astype(np.uint8) * 0x80
-        scale = np.float16(gain * shape[-1] ** -0.5 / (4.2 if kind == Q4_0 else 18.5 * 74))
-        at = 0 if kind == Q4_0 else size - 2
+        scale = np.float16(gain * shape[-1] ** -0.5 / {Q4_0: 4.2, Q4_K: 4.6 * 32, Q6_K: 18.5 * 74}[kind])
+        at = size - 2 if kind == Q6_K else 0
         blocks[:, at : at + 2] = np.frombuffer(scale.tobytes(), np.uint8)
+        if kind == Q4_K:  # all scales and minimums of groups are 32, in its 6-bit packing, and a code of 7.5 stands for 0
+            blocks[:, 2:4] = np.frombuffer(np.float16(7.5 * scale).tobytes(), np.uint8)
+            blocks[:, 4:12], blocks[:, 12:16] = 0xA0, 0
         self.writer.add_tensor(name, blocks.reshape(*shape[:-1], shape[-1] // width * size), raw_dtype=kind)
 
     def floats(self, name, *shape, around=0.0, spread=0.0):
@@ -148,7 +157,13 @@ def lfm2(model):
         model.matrix(f"{at}.shortconv.out_proj.weight", hidden, hidden)
 
 
-SHAPES = {"moe": ("olmoe", moe), "hybrid": ("granitehybrid", hybrid), "lfm2": ("lfm2", lfm2)}
+def dense(model):
+    model.common(16, 2048, 8192, 32, 8, 5e5)
+    for _, at in model.layers(16, 2048, 8192, "output_norm.weight"):
+        model.attention(at, 2048, 32, 8, 64)
+
+
+SHAPES = {"dense": ("llama", dense), "moe": ("olmoe", moe), "hybrid": ("granitehybrid", hybrid), "lfm2": ("lfm2", lfm2)}
 
 
 def main():
@@ -156,10 +171,12 @@ def main():
     parser.add_argument("kind", choices=SHAPES)
     parser.add_argument("out", help="the file to write")
     parser.add_argument("--vocabulary", required=True, metavar="MODEL.gguf", help="a file whose tokenizer this one gets")
+    parser.add_argument("--weights", choices=("Q4_0", "Q4_K", "BF16"), default="Q4_0", help="of the matrices (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     architecture, fill = SHAPES[options.kind]
-    model = Model(options.out, architecture, options.vocabulary, np.random.default_rng(options.seed))
+    model = Model(options.out, architecture, options.vocabulary, np.random.default_rng(options.seed),
+                  gguf.GGMLQuantizationType[options.weights])  # fmt: skip
     fill(model)
     model.write()
 

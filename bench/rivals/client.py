@@ -9,8 +9,6 @@ import time
 
 from .contestant import Workload
 
-MIN_REQUESTS = 8  # of a turn: with few clients each asks several times, or a turn would be too short to tell who else used the machine
-
 
 class Failed(Exception):
     """A request was refused, cut off or short."""
@@ -58,7 +56,7 @@ class Asker:
     def turn(self, port: int, more: dict) -> dict:
         if self.workload.name == "alone":
             return self.alone(port, more)
-        waves = [self.wave(port, more, self.workload.output) for _ in range(max(1, MIN_REQUESTS // self.clients))]
+        waves = [self.wave(port, more, self.workload.output) for _ in range(max(1, self.workload.least // self.clients))]
         streams, output = [one for wave in waves for one in wave[1]], self.workload.output
         return {
             "total": len(streams) * output / sum(wave[0] for wave in waves),

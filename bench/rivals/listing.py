@@ -24,7 +24,7 @@ def contestants(arguments) -> tuple:
     found, problems = ours.contestants(arguments), []
     for name in arguments.against:
         try:
-            if subprocess.run([INSTALLER, name], check=False).returncode != 0:
+            if subprocess.run([INSTALLER, name, *(["avx2"] if arguments.as_avx2 else [])], check=False).returncode != 0:
                 raise Unavailable(f"its installation failed, as told above; {INSTALLER} {name} tries it again")
             found += ENGINES[name].contestants(arguments)
         except Unavailable as problem:

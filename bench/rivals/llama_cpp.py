@@ -13,27 +13,27 @@ from pathlib import Path
 
 from .contestant import CACHE, HOME, Contestant, Unavailable
 
-BINARIES = HOME / "llama.cpp"
 
 
 def contestants(arguments) -> list:
-    build = re.search(r"\d+", (BINARIES / "stamp").read_text()).group()
-    return [contestant(label, model, build) for label, model in models(arguments).items()]
+    binaries = HOME / ("llama.cpp-avx2" if arguments.as_avx2 else "llama.cpp")
+    build = re.search(r"\d+", (binaries / "stamp").read_text()).group()
+    return [contestant(binaries, label, model, build) for label, model in models(arguments, binaries).items()]
 
 
-def models(arguments) -> dict:
+def models(arguments, binaries: Path) -> dict:
     """Model file by type, requantised once into the cache where the model is of another type."""
     given = Path(arguments.model)
     own = given.stem.rpartition(".")[2]
-    return {kind: given if kind == own else requantised(given, kind) for kind in arguments.llama_types}
+    return {kind: given if kind == own else requantised(given, kind, binaries) for kind in arguments.llama_types}
 
 
-def requantised(given: Path, kind: str) -> Path:
+def requantised(given: Path, kind: str, binaries: Path) -> Path:
     target = CACHE / "bench" / f"{given.stem}.to.{kind}.gguf"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_suffix(".part")
-        command = [BINARIES / "llama-quantize", "--allow-requantize", given, part, kind]
+        command = [binaries / "llama-quantize", "--allow-requantize", given, part, kind]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Unavailable(f"llama-quantize makes no {kind}: {done.stderr[-500:]}")
@@ -41,21 +41,21 @@ def requantised(given: Path, kind: str) -> Path:
     return target
 
 
-def contestant(label: str, model: Path, build: str) -> Contestant:
+def contestant(binaries: Path, label: str, model: Path, build: str) -> Contestant:
     threads = str(os.cpu_count())
 
     def command(port, workload, clients):
         context = clients * (workload.tokens() + 16)
-        return [BINARIES / "llama-server", "-m", model, "--port", str(port), "-np", str(clients), "-c", str(context), "-t", threads,
+        return [binaries / "llama-server", "-m", model, "--port", str(port), "-np", str(clients), "-c", str(context), "-t", threads,
                 "-cram", "0", "-fa", "off", "--no-webui"]  # fmt: skip
 
     def alone():
-        command = [BINARIES / "llama-bench", "-m", model, "-t", threads, "-p", "512", "-n", "64", "-r", "3", "-fa", "0,1", "-o", "json"]
+        command = [binaries / "llama-bench", "-m", model, "-t", threads, "-p", "512", "-n", "64", "-r", "3", "-fa", "0,1", "-o", "json"]
         rows = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         return {
             "prompt": max(row["avg_ts"] for row in rows if row["n_prompt"]),
             "output": max(row["avg_ts"] for row in rows if row["n_gen"]),
         }
 
-    about = f"llama.cpp build {build}, clang 19, GGML_NATIVE=ON, {threads} threads, -cram 0, -fa off, slots = c"
+    about = f"llama.cpp build {build}, clang 19, {binaries.name}, {threads} threads, -cram 0, -fa off, slots = c"
     return Contestant(f"llama.cpp {label}", about, command, body=lambda workload: {"cache_prompt": workload.shared > 0}, alone=alone)

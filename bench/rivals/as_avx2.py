@@ -1,0 +1,48 @@
+"""An engine from PyPI that believes to be on a processor with AVX2 alone: a copy of its environment in which each cpuid instruction traps, and
+a small library that answers those traps (as_avx2.c). Its own switches do not do: OpenVINO's oneDNN can be told, the rest of it asks again."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from .contestant import Unavailable
+
+ANSWERS = Path(__file__).with_name("as_avx2.c")
+CPUID, TRAP = b"\x0f\xa2", b"\xcc\x90"
+
+
+def environment(home: Path) -> tuple:
+    """(the copy of `home`, what its programs must have in their environment); made once"""
+    made = home.with_name(home.name + "-avx2")
+    library = made / "as_avx2.so"
+    if not library.exists():
+        shutil.rmtree(made, ignore_errors=True)
+        shutil.copytree(home, made, symlinks=True)
+        if sum(trap(file) for file in made.rglob("*.so*") if not file.is_symlink()) == 0:
+            raise Unavailable(f"nothing in {home} asks what the processor can do")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, ANSWERS], check=True)
+    return made, {"LD_PRELOAD": str(library.resolve())}
+
+
+def trap(library: Path) -> int:
+    """Makes every cpuid of a library a trap. How many there were."""
+    data = bytearray(library.read_bytes())
+    if data[:4] != b"\x7fELF" or CPUID not in data:
+        return 0
+    loads = segments(library)
+    listing = subprocess.run(["objdump", "-d", "--no-show-raw-insn", library], capture_output=True, text=True, check=True).stdout
+    places = [int(place, 16) for place in re.findall(r"^ *([0-9a-f]+):\tcpuid", listing, re.M)]
+    for place in places:
+        at = next(place - address + offset for offset, address, size in loads if address <= place < address + size)
+        assert data[at : at + 2] == CPUID, f"{library}: no cpuid at {at:#x}"
+        data[at : at + 2] = TRAP
+    library.write_bytes(data)
+    return len(places)
+
+
+def segments(library: Path) -> list:
+    """(offset in the file, address, size) of what is loaded"""
+    heads = subprocess.run(["readelf", "-lW", library], capture_output=True, text=True, check=True).stdout
+    rows = re.findall(r"^ *LOAD +(0x\w+) (0x\w+) 0x\w+ (0x\w+)", heads, re.M)
+    return [tuple(int(number, 16) for number in row) for row in rows]
