@@ -1,16 +1,15 @@
 // Speed of the kernels: kernel_bench [THREADS] [SECONDS PER LINE]. Prints, per instruction set and format, the time of one product, the
 // bandwidth of its weights and its arithmetic; then the products of one SmolLM2-135M token, and attention.
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <new>
 #include <random>
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "huge_memory.h"
 #include "runtime/kernel/kernel.h"
 
 namespace {
@@ -187,23 +186,6 @@ void bench_attention(Setup& setup, const Kernels& kernels) {
                time * 1e6, 4.0 * rows * kContext * kHeads * kGroup * kDim / time * 1e-9);
   }
 }
-
-// Zeros in large pages, as a KV cache has them.
-struct HugeMemory {
-  explicit HugeMemory(std::size_t size) : bytes(size) {
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    madvise(memory, bytes, MADV_HUGEPAGE);
-    data = static_cast<std::byte*>(memory);
-    std::fill_n(data, bytes, std::byte{0});
-  }
-  ~HugeMemory() { munmap(data, bytes); }
-  HugeMemory(const HugeMemory&) = delete;
-  HugeMemory& operator=(const HugeMemory&) = delete;
-
-  std::byte* data;
-  std::size_t bytes;
-};
 
 // One token of each of `streams` requests in every layer, as decoding does it: blocks lie anywhere in a cache beyond the processor's own.
 void bench_decode(Setup& setup, const Kernels& kernels) {

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <memory>
 #include <random>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "engine/engine_parts.h"
 #include "engine/kv_plan.h"
 #include "engine/resolve_options.h"
+#include "huge_memory.h"
 #include "runtime/kernel/aligned.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/memory/kv_cache.h"
@@ -161,7 +163,9 @@ double fastest_s(Run run) {
 double read_bytes_per_s(ThreadPool& pool) {
   constexpr std::uint32_t kChunks = 256;
   constexpr std::size_t kWords = std::size_t{1} << 18U;  // of a chunk, 8 bytes each
-  const std::vector<std::uint64_t> memory(kChunks * kWords, 1);
+  const HugeMemory held(kChunks * kWords * sizeof(std::uint64_t));
+  const std::span memory(reinterpret_cast<std::uint64_t*>(held.data), kChunks * kWords);
+  std::ranges::fill(memory, 1);
   std::array<std::uint64_t, kChunks> found{};
   const double seconds = fastest_s([&] {
     pool.parallel_for(kChunks, 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
@@ -173,7 +177,7 @@ double read_bytes_per_s(ThreadPool& pool) {
     });
   });
   if (std::ranges::count(found, kWords) != kChunks) std::abort();
-  return static_cast<double>(memory.size() * sizeof(std::uint64_t)) / seconds;
+  return static_cast<double>(memory.size_bytes()) / seconds;
 }
 
 double multiplications_per_s(ThreadPool& pool, const Kernels& kernels, ActivationMode mode) {

@@ -67,6 +67,7 @@ class Model:
         self.matrix(f"{at}.ffn_down.weight", hidden, inner)
 
     def common(self, layers, hidden, inner, heads, kv_heads, base):
+        self.writer.add_file_type({Q4_0: 2, Q4_K: 15, BF16: 32}[self.kind])  # OpenVINO reads no file without it
         self.writer.add_context_length(8192)
         self.writer.add_block_count(layers)
         self.writer.add_embedding_length(hidden)

@@ -34,7 +34,7 @@ struct Vnni {
   static constexpr int kSteps = 8 / kScales;  // lines of four columns per scale group
   static constexpr bool kHalves = kBytes == 64;
   static constexpr std::size_t kCodeBytes = code_bytes(kFormat);
-  static constexpr std::size_t kAheadBytes = 2048;  // of weights that are on their way
+  static constexpr std::size_t kAheadBytes = 4096;  // of weights that are on their way
 
   // Exact dot products of one scale group with R rows.
   template <int R>
