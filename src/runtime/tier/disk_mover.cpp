@@ -22,10 +22,11 @@ constexpr std::chrono::milliseconds kPacedRest(1);
 }  // namespace
 
 std::unique_ptr<DiskMover> DiskMover::start(DiskPlaces& places, std::unique_ptr<BlockQueue> queue, const DiskMoverOptions& options) {
-  const std::uint64_t bytes = kBuffersPerDepth * options.depth * options.place_bytes;
+  const std::uint64_t needed = kBuffersPerDepth * options.depth * options.place_bytes;
+  const std::uint64_t bytes = (needed + kLargePageBytes - 1) / kLargePageBytes * kLargePageBytes;
   Buffers memory(new (std::align_val_t{kLargePageBytes}, std::nothrow) std::byte[bytes]);
   if (memory == nullptr) return nullptr;
-  // Each small page of a block is a piece of its own for the disk, and a virtual one takes some 250 at a time: a MiB would be cut in two.
+  // Each small page of a block is pinned by itself and is a piece of its own for the disk: with large ones it moves up to twice as much.
   madvise(memory.get(), bytes, MADV_HUGEPAGE);
   std::unique_ptr<DiskMover> mover(new DiskMover(places, std::move(queue), options, std::move(memory)));
   mover->thread_ = std::thread([&one = *mover] { one.run(); });
