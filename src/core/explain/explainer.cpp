@@ -137,6 +137,19 @@ struct Explainer::Impl {
     record->look_up.num_cached = event.amount;
     record->look_up.num_external = event.external;
     record->look_up.at = memory.now();
+    // Its load begins in this step, which nothing else tells of. Where the queue is held already it loads early, and waits for its turn.
+    if (!event.load_async || clock.cause() != EventCause::none || !record->waits) return;
+    record->passed_over = EventCause::loading;
+    passed.push_back(event.owner);
+  }
+
+  // There is no room for what it would have loaded.
+  void hold(const Event& event) {
+    last_front = event.owner;
+    clock.held(event.cause, event.owner);
+    if (passed.empty() || passed.back() != event.owner) return;
+    passed.pop_back();
+    if (Record* record = find(event.owner)) record->passed_over = EventCause::none;
   }
 
   void admit(const Event& event) {
@@ -278,8 +291,7 @@ void Explainer::on_event(const Event& event) {
     case EventKind::passed_over:
       return i.pass_over(event);
     case EventKind::queue_held:
-      i.last_front = event.owner;
-      return i.clock.held(event.cause, event.owner);
+      return i.hold(event);
     case EventKind::admitted:
       return i.admit(event);
     case EventKind::preempted:

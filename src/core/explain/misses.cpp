@@ -34,7 +34,10 @@ class Misses {
  private:
   [[nodiscard]] MissFact of_block(std::uint32_t block, std::uint32_t first, std::uint32_t next) const {
     MissFact fact{.first_token = first, .num_tokens = next - first};
-    if (look_up_.is_known && first < look_up_.num_cached + look_up_.num_external)
+    const std::uint32_t num_expected = look_up_.is_known ? look_up_.num_cached + look_up_.num_external : 0;
+    if (first + 1 == end_ && first == first_ && num_expected >= end_)
+      fact.cause = MissCause::last_token;  // all came
+    else if (first < num_expected)
       fact.cause = MissCause::load_failed;
     else if (!look_up_.in_cache)
       fact.cause = MissCause::not_looked_up;

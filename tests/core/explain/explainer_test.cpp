@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/schedule/core_driver.h"
+#include "core/schedule/named_tier.h"
 #include "quire/lab/explain.h"
 
 namespace quire {
@@ -11,6 +12,7 @@ namespace {
 
 using test::CoreDriver;
 using test::kBlockSize;
+using test::NamedTier;
 using test::sync_config;
 using test::Tokens;
 
@@ -178,6 +180,45 @@ TEST(Explainer, TheLastTokenOfAKnownPromptIsComputedToDrawTheNext) {
   const RequestExplanation facts = e.of(2);
   EXPECT_EQ(facts.num_cached, 4U);
   EXPECT_EQ(Explained::missed(facts, MissCause::last_token), 4U);
+}
+
+TEST(Explainer, WhoseBlocksAreOnTheirWayWaitsForThemFromTheStepThatAskedOn) {
+  NamedTier tier;
+  tier.tokens[1] = 8;
+  CoreConfig config = sync_config();
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  Explained e(config, {.connector = &tier});
+  e.driver.add(1, 8, 1);
+  e.driver.plan();
+  EXPECT_EQ(e.explainer.waits_for(RequestId{1}), EventCause::loading) << "though nothing passed it over yet";
+  e.driver.apply({});
+  e.driver.step();
+  e.driver.plan();
+  e.driver.apply({}, {.completions = tier.begun});
+  e.driver.plan();
+  const RequestExplanation facts = e.of(1);
+  ASSERT_TRUE(facts.admitted_s.has_value());
+  EXPECT_EQ(Explained::seconds(facts.waits, EventCause::loading), *facts.admitted_s - facts.queued_s - 1.0);
+  EXPECT_EQ(Explained::seconds(facts.waits, EventCause::none), 1.0) << "before the first step";
+  EXPECT_EQ(facts.num_external, 7U);
+  EXPECT_EQ(Explained::missed(facts, MissCause::last_token), 1U) << "it came, and is computed to draw the next one";
+}
+
+TEST(Explainer, WhoLacksTheBlocksForWhatItWouldLoadWaitsForBlocks) {
+  NamedTier tier;
+  tier.tokens[2] = 8;
+  CoreConfig config = sync_config(4);
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  Explained e(config, {.connector = &tier});
+  e.driver.add(1, 8, 3);
+  e.driver.add(2, 8, 1);
+  e.driver.plan();
+  EXPECT_EQ(e.explainer.waits_for(RequestId{2}), EventCause::lack_of_blocks);
+  e.driver.apply({{1, {40}}});
+  e.driver.plan();
+  const RequestExplanation facts = e.of(2);
+  EXPECT_EQ(Explained::seconds(facts.waits, EventCause::loading), 0.0);
+  EXPECT_GT(Explained::seconds(facts.waits, EventCause::lack_of_blocks), 0.0);
 }
 
 TEST(Explainer, AfterAResetItSaysSo) {
