@@ -38,8 +38,8 @@ configure() {
 CMAKE_FLAGS=()
 
 # Adds to CMAKE_FLAGS how a build folder compiles. A new one that `serve` or `test` makes takes a room's files together, which takes a third
-# of the time. `build`, and the release build of --ci and --all, take each by itself: an edit then costs one file, and each is seen to
-# include what it uses.
+# of the time. `build`, and the release build of --all, take each by itself: an edit then costs one file, and each is seen to include what it
+# uses.
 together() {
   [ -f "build/$1/CMakeCache.txt" ] || CMAKE_FLAGS+=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12)
 }
@@ -101,7 +101,7 @@ test_preset() {
   local preset="$1" targets=() labels=()
   shift
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
-  if [ "$preset" = release ] && [ -n "$EXTENT" ]; then one_by_one release; else together "$preset"; fi
+  if [ "$preset" = release ] && [ "$EXTENT" = all ]; then one_by_one release; else together "$preset"; fi
   # serve alone configures without tests
   [ ! -f "build/$preset/CMakeCache.txt" ] || grep -q 'QUIRE_BUILD_TESTS:BOOL=ON' "build/$preset/CMakeCache.txt" || rm -f "build/$preset/build.ninja"
   [ "$preset" != release ] || with_package
