@@ -30,8 +30,8 @@ def fio_speed(arguments, folder: str, kib: int) -> dict:
     speeds = {}
     for verb in ("lay", "write", "read"):
         command = ["fio", "--name=tier", f"--filename={path}", f"--size={arguments.mib}m", f"--bs={kib}k", f"--iodepth={arguments.depth}",
-                   "--ioengine=io_uring", "--direct=1", f"--iomem={arguments.fio_memory}", f"--rw=rand{'write' if verb == 'lay' else verb}", "--fallocate=posix",
-                   "--output-format=json"]  # fmt: skip
+                   "--ioengine=io_uring", "--direct=1", f"--iomem={arguments.fio_memory}",
+                   f"--rw=rand{'write' if verb == 'lay' else verb}", "--fallocate=posix", "--output-format=json"]  # fmt: skip
         job = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["jobs"][0]
         direction = job["read" if verb == "read" else "write"]
         speeds[verb] = direction["io_bytes"] / (direction["runtime"] / 1000) / 2**20
@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--depth", type=int, default=8)
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--fio-memory", default="malloc", choices=("malloc", "mmaphuge"),
-                        help="where fio's buffers lie: mmaphuge are large pages as the store's, which must have been reserved (sysctl vm.nr_hugepages=64)")  # fmt: skip
+                        help="mmaphuge: fio's buffers in large pages, as the store's are; reserve some (sysctl vm.nr_hugepages=64)")  # fmt: skip
     parser.add_argument("--kib", type=int, nargs="+", default=[64, 128, 360, 512, 1024, 2048])
     arguments = parser.parse_args()
     print(machine.describe())

@@ -5,8 +5,9 @@ A turn sends c requests at once to one server (greedy, exact lengths): `distinct
 common and 64 of their own in, 32 out, the common ones in every engine's prefix cache from a turn before that is not counted; `alone` one
 request at a time, 512 tokens in and one out, then 64 after the first (quire and llama.cpp without HTTP: quire bench, llama-bench); `long`, when
 asked for, one of 8,000 tokens in and 64 out. With fewer than 8 clients each asks several times per turn. Turns go quire, rival, quire, the next
-rival, ..., so that each rival's turn lies between two of quire's, with which it is compared; with two ways of quire's activations they take turns. A turn in which processes that are neither server nor client took 5 % of the
-processors or more is repeated, at most twice, and the quietest counts; the last column says how many turns were not quiet even so.
+rival, ..., so that each rival's turn lies between two of quire's, with which it is compared; with two ways of quire's activations they take
+turns. A turn in which processes that are neither server nor client took 5 % of the processors or more is repeated, at most twice, and the
+quietest counts; the last column says how many turns were not quiet even so.
 
 Per row: output tokens per second over the whole time, prefill included; tokens per second of a stream while it decodes; milliseconds to the
 first token; MiB that were resident at most, of all the server's processes; seconds from start to ready; quire's figures over this engine's.
@@ -169,7 +170,7 @@ def workloads(text):
 def parse_arguments():
     parser = machine.parser(__doc__, seed=1)
     parser.add_argument("--against", type=names, default=[], help="engines to install once, measured beside quire: llama.cpp,vllm,openvino")
-    parser.add_argument("--workload", type=workloads, default=list(WORKLOADS.values())[:3], help="of distinct,shared,alone,long")
+    parser.add_argument("--workload", type=workloads, default=[one for one in WORKLOADS.values() if one.is_default], help="of distinct,shared,alone,long")
     parser.add_argument("--concurrency", type=numbers, help="instead of each workload's own: 1,8")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each rival")
     parser.add_argument("--llama-types", type=lambda text: text.split(","), default=["Q4_0", "Q4_1"], help="llama.cpp's weights")

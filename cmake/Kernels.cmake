@@ -1,6 +1,6 @@
 # Kernels: runtime/kernel/cpu holds what every fast instruction set shares, its folders x86 and arm the files that are compiled for one each
-# and chosen at run time (_avx2, _avxvnni, _avx512, _amx; _neon, _i8mm). A build takes one of the folders. On other processors runtime/kernel/no_cpu
-# takes the place of cpu, and the plain kernels serve.
+# and chosen at run time (_avx2, _avxvnni, _avx512, _amx; _neon, _i8mm). A build takes one of the folders. On other processors
+# runtime/kernel/no_cpu takes the place of cpu, and the plain kernels serve.
 set(kernel_folder "${PROJECT_SOURCE_DIR}/src/runtime/kernel/cpu")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   quire_room(kernel runtime/kernel DEPS base EXCLUDE no_cpu cpu/arm NO_PCH)

@@ -1,5 +1,6 @@
 """An engine from PyPI that believes to be on a processor with AVX2 alone: a copy of its environment in which each cpuid instruction traps, and
-a small library that answers those traps (as_avx2.c). Its own switches do not do: OpenVINO's oneDNN can be told, the rest of it asks again."""
+a small library that answers those traps (as_avx2.c). Its own switches do not suffice: OpenVINO's oneDNN can be told, the rest
+of it asks again."""
 
 import re
 import shutil
@@ -13,15 +14,16 @@ CPUID, TRAP = b"\x0f\xa2", b"\xcc\x90"
 
 
 def environment(home: Path) -> tuple:
-    """(the copy of `home`, what its programs must have in their environment); made once"""
+    """(the copy of `home`, what its programs must have in their environment); made once for what is installed there"""
     made = home.with_name(home.name + "-avx2")
     library = made / "as_avx2.so"
-    if not library.exists():
+    installed = [stamp.name for stamp in home.glob(".ready-*")]  # of tools/dev/rivals.sh
+    if not library.exists() or not all((made / name).exists() for name in installed):
         shutil.rmtree(made, ignore_errors=True)
         shutil.copytree(home, made, symlinks=True)
         if sum(trap(file) for file in made.rglob("*.so*") if not file.is_symlink()) == 0:
             raise Unavailable(f"nothing in {home} asks what the processor can do")
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, ANSWERS], check=True)
+        subprocess.run(["clang-19", "-O2", "-shared", "-fPIC", "-o", library, ANSWERS], check=True)
     return made, {"LD_PRELOAD": str(library.resolve())}
 
 

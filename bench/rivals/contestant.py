@@ -18,18 +18,18 @@ class Workload:
     own: int
     output: int
     clients: tuple
+    is_default: bool = True  # of a run that names none
     least: int = 8  # requests of a turn: with few clients each asks several times, or a turn would be too short to tell who else used the machine
 
     def tokens(self) -> int:
         return self.shared + self.own + self.output
 
 
-# The first three are those of a run that names none.
 WORKLOADS = {
     "distinct": Workload("distinct", 0, 128, 64, (1, 2, 4, 8, 16, 32, 64)),
     "shared": Workload("shared", 1024, 64, 32, (8, 32)),
     "alone": Workload("alone", 0, 512, 64, (1,)),  # prompts and output apart: Asker.alone, or the engine's own tool
-    "long": Workload("long", 0, 8000, 64, (1,), least=1),
+    "long": Workload("long", 0, 8000, 64, (1,), is_default=False, least=1),
 }
 
 

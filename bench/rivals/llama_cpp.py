@@ -14,10 +14,10 @@ from pathlib import Path
 from .contestant import CACHE, HOME, Contestant, Unavailable
 
 
-
 def contestants(arguments) -> list:
     binaries = HOME / ("llama.cpp-avx2" if arguments.as_avx2 else "llama.cpp")
     build = re.search(r"\d+", (binaries / "stamp").read_text()).group()
+    build += ", clang 19, " + ("for AVX2" if arguments.as_avx2 else "GGML_NATIVE=ON")
     return [contestant(binaries, label, model, build) for label, model in models(arguments, binaries).items()]
 
 
@@ -57,5 +57,5 @@ def contestant(binaries: Path, label: str, model: Path, build: str) -> Contestan
             "output": max(row["avg_ts"] for row in rows if row["n_gen"]),
         }
 
-    about = f"llama.cpp build {build}, clang 19, {binaries.name}, {threads} threads, -cram 0, -fa off, slots = c"
+    about = f"llama.cpp build {build}, {threads} threads, -cram 0, -fa off, slots = c"
     return Contestant(f"llama.cpp {label}", about, command, body=lambda workload: {"cache_prompt": workload.shared > 0}, alone=alone)

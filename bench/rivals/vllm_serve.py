@@ -28,8 +28,8 @@ def contestant(arguments, kind: str) -> Contestant:
 
     def command(port, workload, clients):
         return [home / "bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model", folder, "--port", str(port), "--dtype", "bfloat16",
-                "--max-model-len", str(max(4096, workload.tokens() + 16)), "--max-num-seqs", "64", "--max-num-batched-tokens", "2048", "--enable-prefix-caching",
-                "--uvicorn-log-level", "warning"]  # fmt: skip
+                "--max-model-len", str(max(4096, workload.tokens() + 16)), "--max-num-seqs", "64", "--max-num-batched-tokens", "2048",
+                "--enable-prefix-caching", "--uvicorn-log-level", "warning"]  # fmt: skip
 
     environment = {
         "LD_PRELOAD": f"libtcmalloc_minimal.so.4:{home}/lib/libiomp5.so",

@@ -23,8 +23,8 @@ constexpr std::chrono::milliseconds kPacedRest(1);
 
 std::unique_ptr<DiskMover> DiskMover::start(DiskPlaces& places, std::unique_ptr<BlockQueue> queue, const DiskMoverOptions& options) {
   const std::uint64_t needed = kBuffersPerDepth * options.depth * options.place_bytes;
-  const std::uint64_t bytes = (needed + kLargePageBytes - 1) / kLargePageBytes * kLargePageBytes;
-  Buffers memory(new (std::align_val_t{kLargePageBytes}, std::nothrow) std::byte[bytes]);
+  const std::uint64_t bytes = (needed + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  Buffers memory(new (std::align_val_t{kHugePageBytes}, std::nothrow) std::byte[bytes]);
   if (memory == nullptr) return nullptr;
   // Each small page of a block is pinned by itself and is a piece of its own for the disk: with large ones it moves up to twice as much.
   madvise(memory.get(), bytes, MADV_HUGEPAGE);

@@ -45,9 +45,9 @@ class DiskMover {
   void submit(TierJob job);
 
  private:
-  static constexpr std::size_t kLargePageBytes = std::size_t{2} << 20U;
+  static constexpr std::size_t kHugePageBytes = std::size_t{2} << 20U;
   struct PageDelete {
-    void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{kLargePageBytes}); }
+    void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{kHugePageBytes}); }
   };
   using Buffers = std::unique_ptr<std::byte[], PageDelete>;
   // A block on its way, with its buffer.
