@@ -45,6 +45,6 @@ class CoreShare {
 inline constexpr std::chrono::milliseconds kShareRest(10);
 
 // Of a machine whose cores all compute, for what the cache keeps elsewhere: it is a wager on prompts that come again.
-inline constexpr double kStoringShare = 0.015;
+inline constexpr double kStoringShare = 0.005;
 
 }  // namespace quire
