@@ -61,7 +61,8 @@ PackedMatrix make_matrix(WeightFormat format, std::uint32_t rows, std::uint32_t 
 // One input for products of any width up to `columns`.
 struct Input {
   Input(std::uint32_t m, std::uint32_t columns)
-      : x(std::size_t{m} * columns), scratch(activation_scratch_bytes(ActivationMode::int16, m, columns)) {
+      : x(std::size_t{m} * columns),
+        scratch(activation_scratch_bytes(ActivationMode::bf16, m, columns) + activation_scratch_bytes(ActivationMode::int16, m, columns)) {
     std::mt19937 rng(m);
     std::normal_distribution<float> normal;
     for (float& value : x) value = normal(rng);
@@ -90,10 +91,11 @@ void bench_products(Setup& setup, const Kernels& kernels) {
     WeightFormat format;
     ActivationMode mode;
   };
-  for (const Case& c : {Case{"q4 int16", WeightFormat::q4, ActivationMode::int16},
-                        Case{"q8 int16", WeightFormat::q8, ActivationMode::int16}, Case{"q4 int8", WeightFormat::q4, ActivationMode::int8},
-                        Case{"q8 int8", WeightFormat::q8, ActivationMode::int8}, Case{"bf16", WeightFormat::bf16, ActivationMode::f32},
-                        Case{"f32", WeightFormat::f32, ActivationMode::f32}, Case{"q4 float", WeightFormat::q4, ActivationMode::f32}}) {
+  for (const Case& c :
+       {Case{"q4 int16", WeightFormat::q4, ActivationMode::int16}, Case{"q8 int16", WeightFormat::q8, ActivationMode::int16},
+        Case{"q4 int8", WeightFormat::q4, ActivationMode::int8}, Case{"q8 int8", WeightFormat::q8, ActivationMode::int8},
+        Case{"bf16", WeightFormat::bf16, ActivationMode::f32}, Case{"bf16 bf16", WeightFormat::bf16, ActivationMode::bf16},
+        Case{"f32", WeightFormat::f32, ActivationMode::f32}, Case{"q4 float", WeightFormat::q4, ActivationMode::f32}}) {
     const std::uint32_t rows = 96 * 1024;  // beyond the last-level cache
     for (const std::uint32_t m : {1U, 16U, 256U}) {
       const PackedMatrix w = make_matrix(c.format, m == 1 ? rows : 2048, kColumns);

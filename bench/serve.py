@@ -175,6 +175,8 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=3, help="turns of each rival")
     parser.add_argument("--llama-types", type=lambda text: text.split(","), default=["Q4_0", "Q4_1"], help="llama.cpp's weights")
     parser.add_argument("--vllm-types", type=lambda text: text.split(","), default=["bf16", "int8"], help="vLLM's weights")
+    parser.add_argument("--activations", type=lambda text: text.split(","), default=["int16", "int8"],
+                        help="ways of ours: int16,int8,f32, and bf16 for weights in bf16, where int16 means floats")
     parser.add_argument("--as-avx2", action="store_true", help="every engine as on a processor with AVX2 alone; vLLM can't be told so")
     parser.add_argument("--quire-args", default="", help="further flags for quire serve, as one string")
     parser.add_argument("--idle-wait", type=float, default=20, help="wait at most so many seconds for an idle machine before each turn")

@@ -1,5 +1,5 @@
 # Kernels: runtime/kernel/cpu holds what every fast instruction set shares, its folders x86 and arm the files that are compiled for one each
-# and chosen at run time (_avx2, _avxvnni, _avx512, _amx; _neon, _i8mm). A build takes one of the folders. On other processors
+# and chosen at run time (_avx2, _avxvnni, _avx512, _bf16, _amx; _neon, _i8mm). A build takes one of the folders. On other processors
 # runtime/kernel/no_cpu takes the place of cpu, and the plain kernels serve.
 set(kernel_folder "${PROJECT_SOURCE_DIR}/src/runtime/kernel/cpu")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
@@ -9,12 +9,14 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set_source_files_properties(${avx2_sources} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
   file(GLOB avxvnni_sources CONFIGURE_DEPENDS "${kernel_folder}/x86/*_avxvnni.cpp")
   set_source_files_properties(${avxvnni_sources} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-mavxvnni")
+  file(GLOB bf16_sources CONFIGURE_DEPENDS "${kernel_folder}/x86/*_bf16.cpp")
   file(GLOB amx_sources CONFIGURE_DEPENDS "${kernel_folder}/x86/*_amx.cpp")
   set(avx512_options "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512")
   set_source_files_properties(${avx512_sources} PROPERTIES COMPILE_OPTIONS "${avx512_options}")
+  set_source_files_properties(${bf16_sources} PROPERTIES COMPILE_OPTIONS "${avx512_options};-mavx512bf16")
   set_source_files_properties(${amx_sources} PROPERTIES COMPILE_OPTIONS "${avx512_options};-mamx-tile;-mamx-int8")
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # its AVX-512 header warns of its own undefined vectors (GCC bug 105593)
-    set_property(SOURCE ${avx512_sources} ${amx_sources} APPEND PROPERTY COMPILE_OPTIONS "-Wno-uninitialized;-Wno-maybe-uninitialized")
+    set_property(SOURCE ${avx512_sources} ${bf16_sources} ${amx_sources} APPEND PROPERTY COMPILE_OPTIONS "-Wno-uninitialized;-Wno-maybe-uninitialized")
   endif()
 elseif(CMAKE_SYSTEM_NAME STREQUAL Linux AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   quire_room(kernel runtime/kernel DEPS base EXCLUDE no_cpu cpu/x86 NO_PCH)

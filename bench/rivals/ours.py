@@ -4,14 +4,12 @@ import subprocess
 
 from .contestant import Contestant
 
-VARIANTS = ("int16", "int8")
-
 
 def contestants(arguments) -> list:
     known = subprocess.run([arguments.binary, "serve", "--help"], capture_output=True, text=True, check=True).stdout
     choices = next((line for line in known.splitlines() if "--activations" in line), "")
     version = subprocess.run([arguments.binary, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    return [contestant(arguments, variant, version) for variant in VARIANTS if variant in choices]
+    return [contestant(arguments, variant, version) for variant in arguments.activations if variant in choices]
 
 
 def contestant(arguments, variant: str, version: str) -> Contestant:

@@ -76,7 +76,7 @@ def test_the_man_page_and_both_completions_name_every_flag(root):
 def test_values_and_defaults_are_in_the_man_page(root):
     page = man_page.page(root, "1").replace("\\-", "-")
     assert "\\fB--port\\fR \\fIUINT\\fR\n" in page and "Default: 8000." in page
-    assert "\\fB--isa\\fR \\fIamx|avx2|avx512|avx_vnni|best|neon|neon_i8mm|reference\\fR" in page
+    assert "\\fB--isa\\fR \\fIamx|avx2|avx512|avx512_bf16|avx_vnni|best|neon|neon_i8mm|reference\\fR" in page
     assert "Also from the environment variable QUIRE_API_KEY." in page
 
 

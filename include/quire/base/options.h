@@ -31,14 +31,15 @@ constexpr const char* name_of(KvDtype dtype) {
   return dtype == KvDtype::f32 ? "f32" : dtype == KvDtype::bf16 ? "bf16" : "int8";
 }
 
-// How weights of 4 and 8 bits meet their activations: integer dot products with codes of 16 or 8 bits, scaled per 32 values, or float.
-enum class ActivationMode : std::uint8_t { int16, f32, int8 };
+// How weights meet their activations. Those of 4 to 8 bits: integer dot products with codes of 16 or 8 bits, scaled per 32 values, or
+// floats. Those in bf16: floats, or, with bf16, activations that are rounded to it; such a mode is for models that have such weights.
+enum class ActivationMode : std::uint8_t { int16, f32, int8, bf16 };
 
 // `best`: the fastest that this processor has. One that it lacks is refused when the engine is made. `reference` is plain C++, for
 // comparison.
 // Of the fast ones of a processor's family the later is the faster: avx2, avx_vnni (which multiplies bytes without AVX-512, as laptops do),
-// avx512, which needs VNNI, and amx; on ARM neon, which takes its dot products, and neon_i8mm.
-enum class KernelIsa : std::uint8_t { best, reference, avx2, avx_vnni, avx512, amx, neon, neon_i8mm };
+// avx512, which needs VNNI, avx512_bf16 and amx; on ARM neon, which takes its dot products, and neon_i8mm.
+enum class KernelIsa : std::uint8_t { best, reference, avx2, avx_vnni, avx512, avx512_bf16, amx, neon, neon_i8mm };
 
 struct CacheOptions {
   std::uint32_t block_size = 16;                          // tokens per block; more of them where a state must fit into one

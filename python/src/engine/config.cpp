@@ -177,11 +177,11 @@ void bind_machine(Class& c) {
   option(c, "threads", [](EngineConfig& o) -> auto& { return o.engine.num_threads; }, "Of the computation; 0: one per core.");
   option(c, "seed", [](EngineConfig& o) -> auto& { return o.engine.seed; }, "For requests without a seed of their own.");
   choice(
-      c, "activations", [](EngineConfig& o) -> auto& { return o.engine.activations; }, std::array{"int16", "f32", "int8"},
-      "How 4- and 8-bit weights meet activations.");
+      c, "activations", [](EngineConfig& o) -> auto& { return o.engine.activations; }, std::array{"int16", "f32", "int8", "bf16"},
+      "How weights meet activations; bf16 is for weights in bf16.");
   choice(
       c, "isa", [](EngineConfig& o) -> auto& { return o.engine.isa; },
-      std::array{"best", "reference", "avx2", "avx_vnni", "avx512", "amx", "neon", "neon_i8mm"}, "Kernels.");
+      std::array{"best", "reference", "avx2", "avx_vnni", "avx512", "avx512_bf16", "amx", "neon", "neon_i8mm"}, "Kernels.");
   option(c, "trace", [](EngineConfig& o) -> auto& { return o.engine.trace.path; }, "PATH of the record of each step; empty: none.");
   option(c, "trace_every", [](EngineConfig& o) -> auto& { return o.engine.trace.every; }, "Only every n-th step.");
   option(c, "trace_max_steps", [](EngineConfig& o) -> auto& { return o.engine.trace.max_steps; }, "0: no limit.");

@@ -223,19 +223,23 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
       ->group("");
   app.add_option("--threads", options.num_threads, "Compute threads; 0: one per core that this process may use (affinity, CPU quota)");
   app.add_option("--seed", options.seed, "For requests without a seed of their own")->capture_default_str();
-  add_choice<ActivationMode>(app, "--activations", options.activations,
-                             "How 4- and 8-bit weights meet activations: int16, int8 (faster, less exact) or f32 (default int16)",
-                             {{"int16", ActivationMode::int16}, {"int8", ActivationMode::int8}, {"f32", ActivationMode::f32}});
-  add_choice<KernelIsa>(app, "--isa", options.isa,
-                        "Kernels: best, reference, avx2, avx_vnni, avx512 or amx (x86), neon or neon_i8mm (ARM) (default best)",
-                        {{"best", KernelIsa::best},
-                         {"reference", KernelIsa::reference},
-                         {"avx2", KernelIsa::avx2},
-                         {"avx_vnni", KernelIsa::avx_vnni},
-                         {"avx512", KernelIsa::avx512},
-                         {"amx", KernelIsa::amx},
-                         {"neon", KernelIsa::neon},
-                         {"neon_i8mm", KernelIsa::neon_i8mm}});
+  add_choice<ActivationMode>(
+      app, "--activations", options.activations,
+      "How 4- to 8-bit weights meet activations: int16, int8 (faster, less exact) or f32; bf16: how weights in bf16 do, "
+      "faster and less exact than as floats (default int16)",
+      {{"int16", ActivationMode::int16}, {"int8", ActivationMode::int8}, {"f32", ActivationMode::f32}, {"bf16", ActivationMode::bf16}});
+  add_choice<KernelIsa>(
+      app, "--isa", options.isa,
+      "Kernels: best, reference, avx2, avx_vnni, avx512, avx512_bf16 or amx (x86), neon or neon_i8mm (ARM) (default best)",
+      {{"best", KernelIsa::best},
+       {"reference", KernelIsa::reference},
+       {"avx2", KernelIsa::avx2},
+       {"avx_vnni", KernelIsa::avx_vnni},
+       {"avx512", KernelIsa::avx512},
+       {"avx512_bf16", KernelIsa::avx512_bf16},
+       {"amx", KernelIsa::amx},
+       {"neon", KernelIsa::neon},
+       {"neon_i8mm", KernelIsa::neon_i8mm}});
 }
 
 }  // namespace quire

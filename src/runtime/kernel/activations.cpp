@@ -18,14 +18,16 @@ std::size_t cells_of(std::uint32_t rows, std::uint32_t columns) {
 std::size_t activation_scratch_bytes(ActivationMode mode, std::uint32_t rows, std::uint32_t columns) {
   if (mode == ActivationMode::f32) return 0;
   const std::size_t cells = cells_of(rows, columns);
-  return round_up(2 * cells) + 3 * round_up(cells / kGroupColumns * sizeof(float)) + round_up(cells / 16 * sizeof(std::int32_t));
+  if (mode == ActivationMode::bf16) return round_up(cell_bytes(mode) * cells);
+  return round_up(cell_bytes(mode) * cells) + 3 * round_up(cells / kGroupColumns * sizeof(float)) +
+         round_up(cells / 16 * sizeof(std::int32_t));
 }
 
 Activations make_activations(ActivationMode mode, const float* x, std::size_t stride, std::uint32_t rows, std::uint32_t columns,
                              std::span<std::byte> scratch) {
   Activations made{.mode = mode, .rows = rows, .columns = columns, .x = x, .stride = stride};
   if (mode == ActivationMode::f32) return made;
-  QUIRE_CHECK(columns % kGroupColumns == 0, "integer activations come in groups of 32");
+  QUIRE_CHECK(columns % kGroupColumns == 0, "activations but f32 come in groups of 32");
   QUIRE_CHECK(scratch.size() >= activation_scratch_bytes(mode, rows, columns), "scratch too small");
   QUIRE_CHECK(reinterpret_cast<std::uintptr_t>(scratch.data()) % kCacheLineBytes == 0, "scratch starts on a cache line");
   const std::size_t cells = cells_of(rows, columns);
@@ -34,7 +36,8 @@ Activations make_activations(ActivationMode mode, const float* x, std::size_t st
     part = reinterpret_cast<T*>(at);
     at += round_up(count * sizeof(T));
   };
-  take(made.codes, 2 * cells);
+  take(made.codes, cell_bytes(mode) * cells);
+  if (mode == ActivationMode::bf16) return made;
   take(made.scales, cells / kGroupColumns);
   take(made.sums, cells / kGroupColumns);
   take(made.offsets, cells / kGroupColumns);
@@ -49,7 +52,8 @@ Activations Activations::slice(std::uint32_t first_row, std::uint32_t num_rows) 
   if (mode == ActivationMode::f32) return part;
   QUIRE_CHECK(first_row % kRowTile == 0, "a slice begins with a tile");
   const std::size_t cells = std::size_t{first_row} * columns;
-  part.codes += 2 * cells;
+  part.codes += cell_bytes(mode) * cells;
+  if (mode == ActivationMode::bf16) return part;
   part.scales += cells / kGroupColumns;
   part.sums += cells / kGroupColumns;
   part.offsets += cells / kGroupColumns;

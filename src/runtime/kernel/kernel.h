@@ -87,8 +87,8 @@ struct Kernels {
 };
 
 // All but the plain one, the best of each family of processors first.
-inline constexpr std::array kFastIsas{KernelIsa::amx,  KernelIsa::avx512,    KernelIsa::avx_vnni,
-                                      KernelIsa::avx2, KernelIsa::neon_i8mm, KernelIsa::neon};
+inline constexpr std::array kFastIsas{KernelIsa::amx,  KernelIsa::avx512_bf16, KernelIsa::avx512, KernelIsa::avx_vnni,
+                                      KernelIsa::avx2, KernelIsa::neon_i8mm,   KernelIsa::neon};
 
 // The table for an instruction set; `unsupported` when this build or this processor lacks it. The table lives as long as the program.
 Result<const Kernels*> find_kernels(KernelIsa isa);

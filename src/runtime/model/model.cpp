@@ -78,11 +78,13 @@ class ModelLoader {
     if (!weights) return std::unexpected(std::move(weights.error()));
     info.weight_bytes = weights->bytes() + weights->streamed_bytes();
     info.notes.insert(info.notes.end(), weights->notes.begin(), weights->notes.end());
+    const auto activations = activations_of(info, options.activations);
+    if (!activations) return std::unexpected(activations.error());
     const std::uint32_t context = file.config().context_length;
     const std::uint32_t positions = options.max_model_len == 0 ? context : std::min(options.max_model_len, context);
     const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs,  options.pool->num_threads(), positions,
                                  options.num_cache_groups,       options.max_lora_rank, weights->are_reordered()};
-    Decoder decoder(file.config(), std::move(*weights), **kernels, options.activations, limits, *options.pool);
+    Decoder decoder(file.config(), std::move(*weights), **kernels, *activations, limits, *options.pool);
     // No picture is larger than what is served.
     if (info.pictures.tile_side == 0) info.pictures.tile_tokens = std::min(info.pictures.tile_tokens, positions);
     auto vision = load_vision_of(file, info, **kernels, options);
@@ -91,11 +93,22 @@ class ModelLoader {
     info.notes.insert(info.notes.end(), vision->notes.begin(), vision->notes.end());
     std::unique_ptr<Model::State> state(new Model::State{std::move(info), std::move(decoder), std::move(vision->encoder)});
     if (file.config().encoder.num_layers > 0)
-      state->encoder = std::make_unique<Encoder>(file.config(), state->decoder.weights(), **kernels, options.activations, *options.pool);
+      state->encoder = std::make_unique<Encoder>(file.config(), state->decoder.weights(), **kernels, *activations, *options.pool);
     return std::unique_ptr<Model>(new Model(std::move(state)));
   }
 
  private:
+  // Floats where nothing would read codes.
+  static Result<ActivationMode> activations_of(const ModelInfo& info, ActivationMode asked) {
+    const auto any = [&](auto is_one) { return std::ranges::any_of(info.held, is_one); };
+    if (asked == ActivationMode::bf16)
+      return any([](const HeldMatrices& held) { return held.form == "bf16"; })
+                 ? Result<ActivationMode>(asked)
+                 : fail(ErrorCode::unsupported, "activations", "bf16 is for models with weights in bf16, and this one has none",
+                        "use \"int16\"");
+    return any([](const HeldMatrices& held) { return held.in_integers; }) ? asked : ActivationMode::f32;
+  }
+
   // Null: there is none, or nothing can be shown to it.
   static Result<LoadedVision> load_vision_of(const ModelFile& file, const ModelInfo& info, const Kernels& kernels,
                                              const LoadOptions& options) {

@@ -106,8 +106,11 @@ void add_products(const Kernels& kernels, Digests& digests) {
       Random random(m + columns);
       const PackedMatrix w = make_matrix(random, kind, rows, columns);
       const std::vector<float> x = uniform(random, std::size_t{m} * columns, 3.0F);
-      for (const auto& [name, mode] :
-           {std::pair("f32", ActivationMode::f32), {"int16", ActivationMode::int16}, {"int8", ActivationMode::int8}}) {
+      for (const auto& [name, mode] : {std::pair("f32", ActivationMode::f32),
+                                       {"int16", ActivationMode::int16},
+                                       {"int8", ActivationMode::int8},
+                                       {"bf16", ActivationMode::bf16}}) {
+        if (mode == ActivationMode::bf16 && kind.format != WeightFormat::bf16) continue;  // as floats
         AlignedVector<std::byte> scratch(activation_scratch_bytes(mode, m, columns));
         const Activations prepared = make_activations(mode, x.data(), columns, m, columns, scratch);
         kernels.prepare(prepared, 0, m);

@@ -136,6 +136,8 @@ inline std::string isa_name(KernelIsa isa) {
       return "avx_vnni";
     case KernelIsa::avx512:
       return "avx512";
+    case KernelIsa::avx512_bf16:
+      return "avx512_bf16";
     case KernelIsa::amx:
       return "amx";
     case KernelIsa::neon:
@@ -151,7 +153,8 @@ inline std::string isa_name(KernelIsa isa) {
 #ifdef __aarch64__
 inline constexpr std::array kIsasOfBuild{KernelIsa::reference, KernelIsa::neon, KernelIsa::neon_i8mm};
 #else
-inline constexpr std::array kIsasOfBuild{KernelIsa::reference, KernelIsa::avx2, KernelIsa::avx_vnni, KernelIsa::avx512, KernelIsa::amx};
+inline constexpr std::array kIsasOfBuild{KernelIsa::reference, KernelIsa::avx2,        KernelIsa::avx_vnni,
+                                         KernelIsa::avx512,    KernelIsa::avx512_bf16, KernelIsa::amx};
 #endif
 
 // Every table this processor can run, the plain one first.

@@ -11,7 +11,7 @@ namespace {
 
 using namespace kernel_test;
 
-constexpr ActivationMode kModes[] = {ActivationMode::int16, ActivationMode::int8, ActivationMode::f32};
+constexpr ActivationMode kModes[] = {ActivationMode::int16, ActivationMode::int8, ActivationMode::f32, ActivationMode::bf16};
 
 // y[m][rows] of one table, written row by row with a stride of its own; the gap must stay untouched.
 std::vector<float> multiply(const Kernels& kernels, const PackedMatrix& w, ActivationMode mode, std::span<const float> x, std::uint32_t m,
@@ -77,6 +77,33 @@ TEST(Matmul, EveryTableGivesTheBitsOfThePlainOne) {
       }
     }
   }
+}
+
+// Numbers of all sizes, so that products, sums and what is rounded also become too small for a normal number.
+TEST(Matmul, RoundedActivationsGiveTheBitsOfThePlainTableWhereNumbersVanish) {
+  if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
+  Rng rng(20);
+  constexpr std::uint32_t kRows = 21, kOutputs = 70, kColumns = 96;
+  const auto tiny_floats = [&](std::size_t count) {
+    std::vector<float> values(count);
+    for (float& value : values)
+      value = std::ldexp(static_cast<float>(1 + random_below(rng, 1000)) - 500.5F, -60 - static_cast<int>(random_below(rng, 90)));
+    return values;
+  };
+  std::uint32_t num_normal = 0, num_zero = 0;
+  for (int round = 0; round < 20; ++round) {
+    MatrixPacker packer(WeightFormat::bf16, kOutputs, kColumns);
+    for (std::uint32_t row = 0; row < kOutputs; ++row) packer.put_f32(row, tiny_floats(kColumns));
+    const PackedMatrix w = packer.finish();
+    const std::vector<float> x = tiny_floats(std::size_t{kRows} * kColumns);
+    const std::vector<float> expected = multiply(select_kernels(KernelIsa::reference), w, ActivationMode::bf16, x, kRows);
+    for (const float value : expected) (value == 0.0F ? num_zero : num_normal) += 1;
+    for (const Kernels* kernels : fast_kernels())
+      ASSERT_TRUE(same_bits(multiply(*kernels, w, ActivationMode::bf16, x, kRows), expected)) << kernels->name << " round " << round;
+    for (const float value : expected) ASSERT_NE(std::fpclassify(value), FP_SUBNORMAL);
+  }
+  EXPECT_GT(num_normal, 100U);
+  EXPECT_GT(num_zero, 100U);
 }
 
 // Kernels that lay out codes anew do so for a stretch of columns at a time, which need not begin with a unit.

@@ -80,7 +80,7 @@ TEST_P(NotANumber, AnActivationSpoilsItsRowOfTheProductAndNoOther) {
   for (const WeightCase& kind : weight_cases()) {
     const MatrixCase matrix = random_matrix(rng, kind, kRows, kColumns);
     const std::vector<float> x = random_floats(rng, std::size_t{5} * kColumns);
-    for (const ActivationMode mode : {ActivationMode::f32, ActivationMode::int16, ActivationMode::int8}) {
+    for (const ActivationMode mode : {ActivationMode::f32, ActivationMode::int16, ActivationMode::int8, ActivationMode::bf16}) {
       const std::vector<float> clean = multiply(kernels(), matrix.packed, mode, x);
       for (const float bad : kBad) {
         for (std::uint32_t column = 0; column < kColumns; column += 1 + random_below(rng, 20)) {
@@ -122,7 +122,7 @@ PackedMatrix spoilt_matrix(Rng& rng, WeightFormat format, std::uint32_t bad_row,
 TEST_P(NotANumber, AWeightSpoilsItsOutputOfEveryRowAndNoOther) {
   constexpr std::uint32_t kNone = 100, kBadRow = 18;
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::q4, WeightFormat::q4_table, WeightFormat::q8}) {
-    for (const ActivationMode mode : {ActivationMode::f32, ActivationMode::int16, ActivationMode::int8}) {
+    for (const ActivationMode mode : {ActivationMode::f32, ActivationMode::int16, ActivationMode::int8, ActivationMode::bf16}) {
       for (const float bad : kBad) {
         for (const bool in_minimum : {false, true}) {
           Rng rng(64), same(64);

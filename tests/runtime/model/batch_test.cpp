@@ -88,6 +88,7 @@ const std::vector<Variant>& variants() {
                                         {"qwen2", "Q4_1", ActivationMode::int8, KvDtype::bf16},
                                         {"qwen3", "F32", ActivationMode::f32, KvDtype::f32},
                                         {"llama", "BF16", ActivationMode::int16, KvDtype::bf16},
+                                        {"qwen3", "BF16", ActivationMode::bf16, KvDtype::bf16},
                                         {"qwen3", "Q8_0", ActivationMode::f32, KvDtype::bf16},
                                         {"phi3", "Q3_K", ActivationMode::int16, KvDtype::bf16},
                                         {"granite", "IQ4_XS", ActivationMode::int16, KvDtype::f32},

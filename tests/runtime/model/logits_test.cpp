@@ -30,7 +30,7 @@ double difference(const LogitRecord& record, const LogitCase& c, const std::stri
 void expect_logits_of(const LogitRecord& record, const std::map<std::string, tiny::LogitBounds>& bounds = tiny::logit_bounds()) {
   const tiny::TempFolder folder;
   struct Worst {
-    double plain = 0.0, int16 = 0.0, bf16_kv = 0.0, served = 0.0;
+    double plain = 0.0, int16 = 0.0, bf16_kv = 0.0, served = 0.0, rounded = 0.0;
   };
   std::map<std::string, Worst> worst;
   for (const LogitCase& c : record.cases) {
@@ -40,20 +40,20 @@ void expect_logits_of(const LogitRecord& record, const std::map<std::string, tin
     const tiny::LogitBounds& bound = own != bounds.end() ? own->second : bounds.at(c.type);
     const auto measure = [&](ActivationMode mode, KvDtype kv, double most, double& so_far) {
       const double found = difference(record, c, path, mode, kv);
-      EXPECT_LE(found, most) << c.name << ", int16 activations " << (mode == ActivationMode::int16) << ", bf16 KV "
-                             << (kv == KvDtype::bf16);
+      EXPECT_LE(found, most) << c.name << ", activations " << static_cast<int>(mode) << ", bf16 KV " << (kv == KvDtype::bf16);
       so_far = std::max(so_far, found);
     };
     measure(ActivationMode::f32, KvDtype::f32, bound.floats, w.plain);
     measure(ActivationMode::int16, KvDtype::f32, bound.int16, w.int16);
     measure(ActivationMode::f32, KvDtype::bf16, bound.bf16_kv, w.bf16_kv);
     measure(ActivationMode::int16, KvDtype::bf16, bound.served, w.served);
+    if (c.type == "BF16") measure(ActivationMode::bf16, KvDtype::f32, bound.rounded, w.rounded);
     std::filesystem::remove_all(path);
   }
   std::printf("largest |difference| / std(logits) over %zu models\n", record.cases.size());
-  std::printf("%-9s %14s %14s %14s %14s\n", "type", "f32 act f32 kv", "int16 act", "bf16 kv", "both");
+  std::printf("%-9s %14s %14s %14s %14s %14s\n", "type", "f32 act f32 kv", "int16 act", "bf16 kv", "both", "bf16 act");
   for (const auto& [type, w] : worst)
-    std::printf("%-9s %14.2g %14.2g %14.2g %14.2g\n", type.c_str(), w.plain, w.int16, w.bf16_kv, w.served);
+    std::printf("%-9s %14.2g %14.2g %14.2g %14.2g %14.2g\n", type.c_str(), w.plain, w.int16, w.bf16_kv, w.served, w.rounded);
 }
 
 TEST(Logits, MatchTransformersOnEveryArchitectureAndType) {

@@ -13,7 +13,11 @@ namespace {
 
 void expect_no_allocation_at(const std::string& path) {
   if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
-  for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::int8, ActivationMode::f32}) {
+  const auto info = inspect(path);
+  ASSERT_TRUE(info);
+  const bool has_bf16 = std::ranges::find(info->held, "bf16", &HeldMatrices::form) != info->held.end();
+  for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::int8, ActivationMode::f32, ActivationMode::bf16}) {
+    if (mode == ActivationMode::bf16 && !has_bf16) continue;
     tiny::Rig rig(path, {.activations = mode, .kv = KvDtype::bf16});
     for (std::uint32_t slot = 0; slot < 4; ++slot) rig.give_blocks(Slot{slot}, tiny::blocks_for(64, 16, 1 + slot, 4));
     const std::vector<TokenId> tokens(50, 7);
@@ -44,6 +48,7 @@ void expect_no_allocation(const ModelConfig& config, std::string_view type) {
 
 TEST(NoAllocation, APassOfManyRequestsAllocatesNothing) {
   expect_no_allocation(tiny::small_llama(), "mixed");
+  expect_no_allocation(tiny::small_llama(), "BF16");
 }
 
 TEST(NoAllocation, APassThroughExpertsAllocatesNothing) {

@@ -40,6 +40,7 @@ std::vector<Mode> modes() {
   all.push_back({"served_q4_1", "Q4_1", ActivationMode::int16, KvDtype::bf16, KernelIsa::best});
   all.push_back({"served_mixed", "mixed", ActivationMode::int16, KvDtype::bf16, KernelIsa::best});
   all.push_back({"served_bf16", "BF16", ActivationMode::int16, KvDtype::bf16, KernelIsa::best});
+  all.push_back({"rounded_bf16", "BF16", ActivationMode::bf16, KvDtype::bf16, KernelIsa::best});
   return all;
 }
 

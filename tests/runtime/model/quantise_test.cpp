@@ -104,5 +104,21 @@ TEST_F(QuantisedAtLoad, AWeightThatIsNoNumberIsNamed) {
   EXPECT_EQ(model.error().code, ErrorCode::corrupt);
 }
 
+// A way of activations that none of a model's weights would take is a mistake of whoever asked for it.
+TEST(Activations, InBf16AreForWeightsInBf16) {
+  const tiny::TempFolder folder;
+  ThreadPool pool(1);
+  for (const auto& [type, is_loaded] : {std::pair("BF16", true), {"Q8_0", false}, {"F32", false}}) {
+    const std::string path = folder.file(std::string(type) + ".gguf");
+    tiny::write_gguf(path, tiny::small_llama(), type);
+    const auto model = load_model(path, {.activations = ActivationMode::bf16, .pool = &pool});
+    ASSERT_EQ(model.has_value(), is_loaded) << type;
+    if (is_loaded) continue;
+    EXPECT_EQ(model.error().code, ErrorCode::unsupported);
+    EXPECT_EQ(model.error().field, "activations");
+    EXPECT_NE(model.error().to_string().find("int16"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace quire

@@ -1,19 +1,14 @@
 #pragma once
 // Products with float activations over Vec; include a vec_*.h first. Contract in matmul.h. Included by one file per instruction set.
+#include "runtime/kernel/cpu/flush_denormals.h"
 #include "runtime/kernel/cpu/matmul_walk.h"
 #include "runtime/kernel/cpu/unrolled.h"
 
 namespace quire {
 namespace {
 
-// 32 columns (or the last fewer) of a panel as floats, [column][16]; f32 weights are read in place.
-const float* widen_block(const PackedMatrix& w, const std::uint8_t* panel, std::uint32_t column, std::uint32_t columns, float* scratch) {
-  if (w.format == WeightFormat::f32) return reinterpret_cast<const float*>(panel) + std::size_t{column} * kPanelRows;
-  if (w.format == WeightFormat::bf16) {
-    const std::uint16_t* from = reinterpret_cast<const std::uint16_t*>(panel) + std::size_t{column} * kPanelRows;
-    for (std::uint32_t k = 0; k < columns; ++k) Vec::load_bf16(from + std::size_t{k} * 16).store(scratch + std::size_t{k} * 16);
-    return scratch;
-  }
+// 32 columns of a panel of an integer format as floats, [column][16].
+void widen_block(const PackedMatrix& w, const std::uint8_t* panel, std::uint32_t column, float* scratch) {
   const bool nibbles = w.format != WeightFormat::q8;
   float values[16];
   for (std::size_t i = 0; i < 16; ++i) values[i] = static_cast<float>(w.table[i] - zero_code(w.format));
@@ -42,10 +37,10 @@ const float* widen_block(const PackedMatrix& w, const std::uint8_t* panel, std::
       Vec::fma(code, scale, minimum).store(scratch + std::size_t{k} * 16);
     }
   }
-  return scratch;
 }
 
-struct FloatKernel {
+// Weights in integers, activations in floats.
+struct WidenedKernel {
   static constexpr int kRows = Vec::kMatmulRows;
 
   template <int R>
@@ -55,18 +50,72 @@ struct FloatKernel {
     Vec acc[R];
     for (int r = 0; r < R; ++r) x[r] = task.x->x + (task.first_row + static_cast<std::uint32_t>(r)) * task.x->stride;
     unrolled<R>([&](auto r) { acc[r] = Vec::zero(); });
-    const std::uint32_t columns = task.w->columns;
-    for (std::uint32_t column = 0; column < columns; column += kGroupColumns) {
-      const std::uint32_t n = columns - column < kGroupColumns ? columns - column : kGroupColumns;
-      const float* block = widen_block(*task.w, task.panel, column, n, scratch);
-      for (std::uint32_t k = 0; k < n; ++k) {
-        const Vec weights = Vec::load(block + std::size_t{k} * kPanelRows);
+    for (std::uint32_t column = 0; column < task.w->columns; column += kGroupColumns) {
+      widen_block(*task.w, task.panel, column, scratch);
+      for (std::uint32_t k = 0; k < kGroupColumns; ++k) {
+        const Vec weights = Vec::load(scratch + std::size_t{k} * kPanelRows);
         unrolled<R>([&](auto r) { acc[r] = Vec::fma(weights, Vec::set(x[r][column + k]), acc[r]); });
       }
     }
     unrolled<R>([&](auto r) { task.put(r, acc[r]); });
   }
 };
+
+// Weights that are floats as they lie, against R rows of inputs; products of one output wait for each other, so several panels are under
+// way, P of them. Rounded inputs are multiplied in pairs of columns, the second first, with denormal numbers taken for zeros.
+template <WeightFormat kFormat, bool kRounded>
+struct FloatPanels {
+  static constexpr std::size_t kColumnBytes = kPanelRows * (kFormat == WeightFormat::bf16 ? 2 : 4);
+
+  static Vec column(const std::uint8_t* at) {
+    if constexpr (kFormat == WeightFormat::bf16) return Vec::load_bf16(reinterpret_cast<const std::uint16_t*>(at));
+    return Vec::load(reinterpret_cast<const float*>(at));
+  }
+
+  template <int R, int P>
+  static void run(const PanelTask& task) {
+    const std::size_t panel_bytes = task.w->panel_bytes;
+    const std::uint32_t columns = task.w->columns;
+    const float* x[R];
+    Vec acc[R][P];
+    for (int r = 0; r < R; ++r) {
+      const std::uint32_t row = task.first_row + static_cast<std::uint32_t>(r);
+      x[r] = kRounded ? task.x->rounded(row) : task.x->x + row * task.x->stride;
+    }
+    unrolled<R>([&](auto r) { unrolled<P>([&](auto p) { acc[r][p] = Vec::zero(); }); });
+    const auto step = [&](std::uint32_t k) __attribute__((always_inline)) {
+      Vec weights[P];
+      unrolled<P>([&](auto p) { weights[p] = column(task.panel + p * panel_bytes + k * kColumnBytes); });
+      unrolled<R>([&](auto r) {
+        const Vec input = Vec::set(x[r][k]);
+        unrolled<P>([&](auto p) { acc[r][p] = Vec::fma(weights[p], input, acc[r][p]); });
+      });
+    };
+    std::uint32_t k = 0;
+    for (; k + kGroupColumns <= columns; k += kGroupColumns) {
+      fetch_ahead<P>(task, k * kColumnBytes, kGroupColumns * kColumnBytes);
+      for (std::uint32_t pair = k; pair < k + kGroupColumns; pair += 2) {
+        step(kRounded ? pair + 1 : pair);
+        step(kRounded ? pair : pair + 1);
+      }
+    }
+    for (; k < columns; ++k) step(k);
+    unrolled<R>([&](auto r) { unrolled<P>([&](auto p) { task.put(r, acc[r][p], p); }); });
+  }
+};
+
+void multiply_floats(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
+  if (w.format == WeightFormat::bf16 && x.mode == ActivationMode::bf16) {
+    const FlushDenormals scope;
+    for_panel_groups<FloatPanels<WeightFormat::bf16, true>>(w, x, y, y_stride, begin, end);
+  } else if (w.format == WeightFormat::bf16) {
+    for_panel_groups<FloatPanels<WeightFormat::bf16, false>>(w, x, y, y_stride, begin, end);
+  } else if (w.format == WeightFormat::f32) {
+    for_panel_groups<FloatPanels<WeightFormat::f32, false>>(w, x, y, y_stride, begin, end);
+  } else {
+    for_panels<WidenedKernel>(w, x, y, y_stride, begin, end);
+  }
+}
 
 // R rows of a RowProduct, from row i on, against one panel, of whose 16 outputs `outputs` exist.
 template <int R>

@@ -38,8 +38,8 @@ constexpr bool begins_units(std::uint32_t group) {
   return group % (kUnitColumns / kGroupColumns) == 0;
 }
 
-bool uses_integers(const PackedMatrix& w, const Activations& x) {
-  return x.mode != ActivationMode::f32 && is_integer(w.format);
+inline bool uses_integers(const PackedMatrix& w, const Activations& x) {
+  return is_integer(x.mode) && is_integer(w.format);
 }
 
 // Calls run<format, scale groups per block of 32>() for those of w, which is in integers.

@@ -18,14 +18,28 @@ struct PanelTask {
   std::uint32_t outputs;
   std::uint32_t first_row;
 
-  void put(int r, Vec acc) const {
-    float* at = y + (first_row + static_cast<std::uint32_t>(r)) * y_stride;
+  // Where several panels are under way, all 16 outputs of each exist.
+  void put(int r, Vec acc, int panel_after = 0) const {
+    float* at =
+        y + (first_row + static_cast<std::uint32_t>(r)) * y_stride + std::size_t{kPanelRows} * static_cast<std::size_t>(panel_after);
     if (outputs == kPanelRows)
       acc.store(at);
     else
       acc.store_first(at, outputs);
   }
 };
+
+inline PanelTask task_of(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t panel,
+                         std::uint32_t first_row) {
+  const std::uint32_t left = w.rows - panel * kPanelRows;
+  return {.w = &w,
+          .x = &x,
+          .panel = w.storage.data() + panel * w.panel_bytes,
+          .y = y + std::size_t{panel} * kPanelRows,
+          .y_stride = y_stride,
+          .outputs = left < kPanelRows ? left : kPanelRows,
+          .first_row = first_row};
+}
 
 // Walks row tiles, panels, and blocks of R rows; Kernel::run<R>(task) takes R rows.
 template <class Kernel, int R>
@@ -39,13 +53,49 @@ void for_panels(const PackedMatrix& w, const Activations& x, float* y, std::size
   for (std::uint32_t tile = 0; tile < x.rows; tile += kCachedRows) {
     const std::uint32_t row_end = x.rows - tile < kCachedRows ? x.rows : tile + kCachedRows;
     for (std::uint32_t p = begin; p < end; ++p) {
-      const std::uint32_t left = w.rows - p * kPanelRows;
-      PanelTask task{
-          &w,  &x, w.storage.data() + p * w.panel_bytes, y + std::size_t{p} * kPanelRows, y_stride, left < kPanelRows ? left : kPanelRows,
-          tile};
+      PanelTask task = task_of(w, x, y, y_stride, p, tile);
       for_row_blocks<Kernel, Kernel::kRows>(task, row_end);
     }
   }
+}
+
+// Asks for `bytes` of each of P panels, from some way ahead of place `at` on, where these rows are the first to meet them: then they lie in
+// memory.
+template <int P>
+[[gnu::always_inline]] inline void fetch_ahead(const PanelTask& task, std::size_t at, std::size_t bytes) {
+  constexpr std::size_t kAheadBytes = 4096;
+  if (task.first_row != 0) return;
+  for (std::size_t p = 0; p < P; ++p)
+    for (std::size_t line = 0; line < bytes; line += 64) __builtin_prefetch(task.panel + p * task.w->panel_bytes + at + kAheadBytes + line);
+}
+
+// Blocks of R rows, those that are left in halves of that.
+template <class Kernel, int R, int P>
+void for_halved_rows(PanelTask& task, std::uint32_t row_end) {
+  for (; task.first_row + R <= row_end; task.first_row += R) Kernel::template run<R, P>(task);
+  if constexpr (R > 1) for_halved_rows<Kernel, R / 2, P>(task, row_end);
+}
+
+// The walk of for_panels with P panels at a time, where as many are whole; Kernel::run<R, P>(task) takes R rows against them.
+template <class Kernel, int R, int P>
+void for_groups_of(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
+  for (std::uint32_t tile = 0; tile < x.rows; tile += kCachedRows) {
+    const std::uint32_t row_end = x.rows - tile < kCachedRows ? x.rows : tile + kCachedRows;
+    for (std::uint32_t panel = begin; panel < end;) {
+      PanelTask task = task_of(w, x, y, y_stride, panel, tile);
+      const bool are_whole = panel + P <= end && (panel + P) * kPanelRows <= w.rows;
+      are_whole ? for_halved_rows<Kernel, R, P>(task, row_end) : for_halved_rows<Kernel, R, 1>(task, row_end);
+      panel += are_whole ? P : 1;
+    }
+  }
+}
+
+template <class Kernel>
+void for_panel_groups(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
+  if (x.rows <= Vec::kFewRows)
+    for_groups_of<Kernel, Vec::kFewRows, Vec::kPanelsOfFew>(w, x, y, y_stride, begin, end);
+  else
+    for_groups_of<Kernel, Vec::kFloatRows, Vec::kFloatPanels>(w, x, y, y_stride, begin, end);
 }
 
 // Integers<format, scale groups per block> for that of w.

@@ -3,7 +3,9 @@
 // here changes the bits of all.
 #include <cmath>
 #include <cstring>
+#include <limits>
 
+#include "base/half.h"
 #include "runtime/kernel/implementations.h"
 #include "runtime/kernel/packed_layout.h"
 
@@ -13,6 +15,17 @@ namespace {
 // The plain kernels keep codes of both integer modes in 16 bits.
 std::int16_t* codes_of(const Activations& x, std::uint32_t row, std::uint32_t group) {
   return reinterpret_cast<std::int16_t*>(x.codes_at(row, group, kGroupColumns * sizeof(std::int16_t)));
+}
+
+// What is smaller than the smallest normal number counts as zero.
+float flushed(float value) {
+  return std::fabs(value) < std::numeric_limits<float>::min() ? std::copysign(0.0F, value) : value;
+}
+
+void round_group(const Activations& x, std::uint32_t row, std::uint32_t group) {
+  const float* from = x.x + row * x.stride + std::size_t{group} * kGroupColumns;
+  float* to = x.rounded(row) + std::size_t{group} * kGroupColumns;
+  for (std::uint32_t i = 0; i < kGroupColumns; ++i) to[i] = bf16_to_float(float_to_bf16(flushed(from[i])));
 }
 
 void prepare_group(const Activations& x, std::uint32_t row, std::uint32_t group) {
@@ -65,6 +78,15 @@ float float_dot(const PackedMatrix& w, std::uint32_t n, const float* x) {
   return acc;
 }
 
+float rounded_dot(const PackedMatrix& w, std::uint32_t n, const float* x) {
+  float acc = 0.0F;
+  for (std::uint32_t k = 0; k < w.columns; k += 2) {
+    acc = flushed(std::fma(flushed(weight_at(w, n, k + 1)), x[k + 1], acc));
+    acc = flushed(std::fma(flushed(weight_at(w, n, k)), x[k], acc));
+  }
+  return acc;
+}
+
 float integer_dot(const PackedMatrix& w, std::uint32_t n, const Activations& x, std::uint32_t row) {
   const std::int32_t zero = zero_code(w.format);
   float acc = 0.0F;
@@ -88,16 +110,20 @@ float integer_dot(const PackedMatrix& w, std::uint32_t n, const Activations& x, 
 void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin, std::uint32_t group_end) {
   if (x.mode == ActivationMode::f32) return;
   for (std::uint32_t row = row_begin; row < row_end; ++row)
-    for (std::uint32_t group = group_begin; group < group_end; ++group) prepare_group(x, row, group);
+    for (std::uint32_t group = group_begin; group < group_end; ++group)
+      is_integer(x.mode) ? prepare_group(x, row, group) : round_group(x, row, group);
 }
 
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   check_product(w, x, end);
-  const bool integer = x.mode != ActivationMode::f32 && is_integer(w.format);
+  const bool in_integers = is_integer(x.mode) && is_integer(w.format);
+  const bool is_rounded = x.mode == ActivationMode::bf16 && w.format == WeightFormat::bf16;
   const std::uint32_t last = end * kPanelRows < w.rows ? end * kPanelRows : w.rows;
   for (std::uint32_t row = 0; row < x.rows; ++row)
     for (std::uint32_t n = begin * kPanelRows; n < last; ++n)
-      y[row * y_stride + n] = integer ? integer_dot(w, n, x, row) : float_dot(w, n, x.x + row * x.stride);
+      y[row * y_stride + n] = in_integers  ? integer_dot(w, n, x, row)
+                              : is_rounded ? rounded_dot(w, n, x.rounded(row))
+                                           : float_dot(w, n, x.x + row * x.stride);
 }
 
 void multiply_rows(const PackedMatrix& w, const RowProduct& product, std::uint32_t begin, std::uint32_t end) {

@@ -8,7 +8,7 @@ namespace quire {
 namespace {
 
 const char* name_of(ActivationMode mode) {
-  return mode == ActivationMode::int16 ? "int16" : mode == ActivationMode::int8 ? "int8" : "f32";
+  return mode == ActivationMode::int16 ? "int16" : mode == ActivationMode::int8 ? "int8" : mode == ActivationMode::bf16 ? "bf16" : "f32";
 }
 
 // How many blocks there are does not matter.

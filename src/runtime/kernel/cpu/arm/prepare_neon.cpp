@@ -67,7 +67,8 @@ void prepare_rows(const Activations& x, std::uint32_t row_begin, std::uint32_t r
 namespace neon {
 
 void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin, std::uint32_t group_end) {
-  if (x.mode != ActivationMode::f32) prepare_rows(x, row_begin, row_end, group_begin, group_end);
+  if (is_integer(x.mode)) prepare_rows(x, row_begin, row_end, group_begin, group_end);
+  if (x.mode == ActivationMode::bf16) reference::prepare(x, row_begin, row_end, group_begin, group_end);
 }
 
 }  // namespace neon

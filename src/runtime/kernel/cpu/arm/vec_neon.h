@@ -14,10 +14,12 @@ namespace {
 // The same interface as in x86/vec_avx2.h: 16 lanes whatever the registers hold, so that loops over lanes, and sums of them, are the same.
 struct Vec {
   // Of 32 registers: as many accumulators as leave room for the weights (keys, values) and a few broadcast values, in what compilers make.
-  static constexpr int kMatmulRows = 6;     // rows that share one load of weights
-  static constexpr int kQueries = 2;        // queries that share one load of keys or values
-  static constexpr int kScoreSubtiles = 1;  // of 16 keys, that share one load of a query
-  static constexpr int kValueVectors = 2;   // vectors of the head worked on together
+  static constexpr int kMatmulRows = 6;                   // rows that share one load of weights
+  static constexpr int kFloatRows = 6, kFloatPanels = 1;  // of weights in floats: rows, and panels that share an input
+  static constexpr int kFewRows = 2, kPanelsOfFew = 2;    // the same where rows are no more than this
+  static constexpr int kQueries = 2;                      // queries that share one load of keys or values
+  static constexpr int kScoreSubtiles = 1;                // of 16 keys, that share one load of a query
+  static constexpr int kValueVectors = 2;                 // vectors of the head worked on together
   float32x4_t a, b, c, d;
 
   static Vec zero() { return set(0.0F); }

@@ -270,7 +270,7 @@ void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y
     multiply_tiles<true>(w, x.slice(0, in_tiles), y, y_stride, begin, end);
   else if (in_tiles > 0)
     multiply_tiles<false>(w, x.slice(0, in_tiles), y, y_stride, begin, end);
-  if (in_tiles < x.rows) avx512::matmul(w, x.slice(in_tiles, x.rows - in_tiles), y + in_tiles * y_stride, y_stride, begin, end);
+  if (in_tiles < x.rows) avx512_bf16::matmul(w, x.slice(in_tiles, x.rows - in_tiles), y + in_tiles * y_stride, y_stride, begin, end);
 }
 
 }  // namespace amx

@@ -116,7 +116,7 @@ namespace avx512 {
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   check_product(w, x, end);
   if (!uses_integers(w, x))
-    for_panels<FloatKernel>(w, x, y, y_stride, begin, end);
+    multiply_floats(w, x, y, y_stride, begin, end);
   else if (x.mode == ActivationMode::int16)
     multiply_integers<OfHalves>(w, x, y, y_stride, begin, end);
   else

@@ -106,6 +106,7 @@ namespace avx2 {
 void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin, std::uint32_t group_end) {
   if (x.mode == ActivationMode::int16) prepare_rows<Pairs>(x, row_begin, row_end, group_begin, group_end);
   if (x.mode == ActivationMode::int8) prepare_rows<Bytes>(x, row_begin, row_end, group_begin, group_end);
+  if (x.mode == ActivationMode::bf16) reference::prepare(x, row_begin, row_end, group_begin, group_end);
 }
 
 }  // namespace avx2
@@ -115,6 +116,7 @@ namespace avx_vnni {
 void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin, std::uint32_t group_end) {
   if (x.mode == ActivationMode::int16) prepare_rows<Halves>(x, row_begin, row_end, group_begin, group_end);
   if (x.mode == ActivationMode::int8) prepare_rows<Bytes>(x, row_begin, row_end, group_begin, group_end);
+  if (x.mode == ActivationMode::bf16) reference::prepare(x, row_begin, row_end, group_begin, group_end);
 }
 
 }  // namespace avx_vnni

@@ -104,6 +104,7 @@ namespace avx512 {
 void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin, std::uint32_t group_end) {
   if (x.mode == ActivationMode::int16) prepare_rows<Halves>(x, row_begin, row_end, group_begin, group_end);
   if (x.mode == ActivationMode::int8) prepare_rows<Bytes>(x, row_begin, row_end, group_begin, group_end);
+  if (x.mode == ActivationMode::bf16) reference::prepare(x, row_begin, row_end, group_begin, group_end);
 }
 
 }  // namespace avx512

@@ -62,12 +62,20 @@ constexpr Kernels kAvx512 = {
     .scale = portable::scale,
 };
 
+constexpr Kernels with_bf16(Kernels table) {
+  table.name = "avx512_bf16";
+  table.prepare_groups = avx512_bf16::prepare;
+  table.matmul = avx512_bf16::matmul;
+  return table;
+}
+constexpr Kernels kAvx512Bf16 = with_bf16(kAvx512);
+
 constexpr Kernels with_tiles(Kernels table) {
   table.name = "amx";
   table.matmul = amx::matmul;
   return table;
 }
-constexpr Kernels kAmx = with_tiles(kAvx512);
+constexpr Kernels kAmx = with_tiles(kAvx512Bf16);
 
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
@@ -84,11 +92,15 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
+bool has_avx512_bf16() {
+  return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
 // The system hands out the tiles' registers to processes that ask, once, for all of their threads.
 bool has_amx() {
   constexpr unsigned kTileBit = 1U << 24, kInt8Bit = 1U << 25;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (!has_avx512() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  if (!has_avx512_bf16() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return (edx & kTileBit) != 0 && (edx & kInt8Bit) != 0 && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
@@ -97,6 +109,7 @@ bool has_amx() {
 
 const Kernels* cpu_kernels(KernelIsa isa) {
   if (isa == KernelIsa::amx && has_amx()) return &kAmx;
+  if (isa == KernelIsa::avx512_bf16 && has_avx512_bf16()) return &kAvx512Bf16;
   if (isa == KernelIsa::avx512 && has_avx512()) return &kAvx512;
   if (isa == KernelIsa::avx_vnni && has_avx_vnni()) return &kAvxVnni;
   if (isa == KernelIsa::avx2 && has_avx2()) return &kAvx2;

@@ -12,10 +12,12 @@ namespace {
 
 // 16 floats in one register; the same interface as in vec_avx2.h.
 struct Vec {
-  static constexpr int kMatmulRows = 8;     // rows that share one load of weights
-  static constexpr int kQueries = 4;        // queries that share one load of keys or values
-  static constexpr int kScoreSubtiles = 2;  // of 16 keys, that share one load of a query
-  static constexpr int kValueVectors = 4;   // vectors of the head worked on together
+  static constexpr int kMatmulRows = 8;                   // rows that share one load of weights
+  static constexpr int kFloatRows = 8, kFloatPanels = 2;  // of weights in floats: rows, and panels that share an input
+  static constexpr int kFewRows = 2, kPanelsOfFew = 4;    // the same where rows are no more than this
+  static constexpr int kQueries = 4;                      // queries that share one load of keys or values
+  static constexpr int kScoreSubtiles = 2;                // of 16 keys, that share one load of a query
+  static constexpr int kValueVectors = 4;                 // vectors of the head worked on together
   __m512 v;
 
   static Vec zero() { return {_mm512_setzero_ps()}; }
