@@ -14,7 +14,7 @@ from . import rewrite
 COMPILE_ERROR = re.compile(r"^(\S+?):(\d+):(\d+): (?:fatal )?error: ", re.M)
 NUMBER = re.compile(r"QUIRE_MUTANT\((\d+)\)")
 BROKEN = re.compile(r"(src/core/\S+?:\d+): invariant broken")
-MOST_IN_FILE = 512
+MOST_IN_FILE = 1024
 BATCHES_MS = (300, 3000)  # the quickest tests first, since most mutants die soon
 
 

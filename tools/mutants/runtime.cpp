@@ -18,7 +18,7 @@
 namespace quire_mutants {
 namespace {
 
-constexpr std::size_t kMaxMutants = 1 << 17;
+constexpr std::size_t kMaxMutants = 1 << 18;
 constexpr rlim_t kMaxMemoryBytes = rlim_t{4} << 30;
 unsigned char reached_before_main[kMaxMutants];
 
