@@ -1,6 +1,7 @@
 # The rooms and who may include whom: the one table. tools/check_includes.py holds the #include lines and ARCHITECTURE.md against it.
 # LINKS: used behind a facade of include/quire, linked and never included. PART: of a larger room, whose tests are its tests.
 quire_room(base base LIBS fmt::fmt OpenSSL::Crypto Threads::Threads ${QUIRE_XXHASH_LIBS} EXCLUDE ${QUIRE_XXHASH_UNUSED})
+quire_room(net net DEPS base LIBS OpenSSL::SSL NO_PCH)
 quire_room(format format DEPS base LIBS Boost::json)
 quire_room(media media DEPS base LIBS ${QUIRE_PICTURE_LIBS} EXCLUDE ${QUIRE_PICTURE_UNUSED})
 quire_room(text text DEPS base LIBS ${ONIGURUMA_LIBRARY} ${UTF8PROC_LIBRARY} Boost::json)
@@ -39,7 +40,7 @@ quire_room(model_layers runtime/model/layers PART DEPS base kernel memory model_
 quire_room(model runtime/model DEPS base kernel memory model_config model_kept model_weights model_layers LINKS format)
 quire_room(transport runtime/transport DEPS base)
 quire_room(tier runtime/tier DEPS base LIBS ${QUIRE_URING_LIBS} EXCLUDE ${QUIRE_URING_UNUSED})
-quire_room(remote runtime/remote DEPS base tier LIBS OpenSSL::SSL Boost::url ${QUIRE_HIREDIS_LIBS} EXCLUDE ${QUIRE_HIREDIS_UNUSED})
+quire_room(remote runtime/remote DEPS base net tier LIBS Boost::url ${QUIRE_HIREDIS_LIBS} EXCLUDE ${QUIRE_HIREDIS_UNUSED})
 quire_room(worker runtime/worker DEPS base memory kernel sample model model_weights transport)
 
 quire_room(engine_stats engine/stats PART DEPS base)
@@ -54,7 +55,7 @@ quire_room(engine_loop engine/loop PART DEPS base worker engine_adapters engine_
 quire_room(engine engine DEPS base core_kv core_kv_hash memory model model_weights worker engine_adapters engine_loop engine_publish engine_requests engine_tiers engine_trace LINKS log core_schedule core_explain core_curve engine_journal engine_offload)
 quire_room(lab lab DEPS base core_connect core_journal LINKS core_schedule core_curve engine LIBS Boost::json ${QUIRE_ZLIB_LIBS} EXCLUDE ${QUIRE_ZLIB_UNUSED})
 # The server, in the order in which a request comes through it.
-quire_room(server_http server/http PART DEPS base text LINKS log LIBS Boost::url OpenSSL::SSL NO_PCH)
+quire_room(server_http server/http PART DEPS base net text LINKS log LIBS Boost::url OpenSSL::SSL NO_PCH)
 quire_room(server_request server/request PART DEPS base media text server_http LINKS engine LIBS Boost::json NO_PCH)
 quire_room(server_answers server/answers PART DEPS base text server_http server_request LINKS engine NO_PCH)
 quire_room(server_api server/api PART DEPS base server_http server_request server_answers LINKS log NO_PCH EXCLUDE openai responses anthropic pooling audio)

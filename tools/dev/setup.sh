@@ -56,10 +56,13 @@ say_full_disk() {
 }
 readonly BUILD_MIB=3000
 
+# A name without an architecture means this machine's: another's beside it counts for nothing.
 missing_packages() {
-  local package
+  local package native
+  native=$(dpkg --print-architecture)
   for package in "$@"; do
-    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || echo "$package"
+    dpkg-query -W -f='${db:Status-Status} ${Architecture}\n' "$package" 2>/dev/null | grep -Eqx "installed (all|$([[ "$package" == *:* ]] && echo "${package#*:}" || echo "$native"))" ||
+      echo "$package"
   done
 }
 

@@ -24,6 +24,7 @@
 
 #include "runtime/remote/peer_server.h"
 #include "runtime/remote/peer_wire.h"
+#include "runtime/remote/remote_address.h"
 #include "runtime/remote/shared_store_count.h"
 #include "runtime/remote/wake_up.h"
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/remote/remote_address.h"
 
 namespace quire {
 namespace {
@@ -43,7 +44,7 @@ struct PeerFetcher::Errand {
 };
 
 struct PeerFetcher::Link {
-  explicit Link(std::shared_ptr<Errand> whose, std::unique_ptr<RemoteStream> stream, std::size_t most_payload)
+  explicit Link(std::shared_ptr<Errand> whose, std::unique_ptr<NetStream> stream, std::size_t most_payload)
       : errand(std::move(whose)), link(std::move(stream), most_payload) {}
   std::shared_ptr<Errand> errand;
   PeerLink link;
@@ -171,7 +172,7 @@ void PeerFetcher::begin_some() {
     const bool is_allowed = !options_.secret.empty() || address.is_local();
     const bool reads = errand->kind == PeerKind::read;
     auto link = std::make_unique<Link>(
-        errand, is_allowed ? std::make_unique<RemoteStream>(address, std::make_shared<RemoteTls>()) : nullptr,
+        errand, is_allowed ? std::make_unique<NetStream>(address, std::make_shared<NetTls>()) : nullptr,
         reads ? std::max<std::size_t>(kMostPeerPayload, peer_block_payload(options_.block_bytes)) : kMostPeerPayload);
     const TimePoint now = std::chrono::steady_clock::now();
     link->may_release = is_allowed;

@@ -11,7 +11,7 @@ namespace quire {
 
 void PeerLine::open() {
   QUIRE_CHECK(state_ == State::closed, "a line is opened once");
-  link_ = std::make_unique<PeerLink>(std::make_unique<RemoteStream>(address_, std::make_shared<RemoteTls>()),
+  link_ = std::make_unique<PeerLink>(std::make_unique<NetStream>(address_, std::make_shared<NetTls>()),
                                      std::max(kMostPeerPayload, most_payload_));
   state_ = State::greeting;
   why_.clear();

@@ -13,6 +13,7 @@
 
 #include "runtime/remote/peer_link.h"
 #include "runtime/remote/peer_wire.h"
+#include "runtime/remote/remote_address.h"
 
 namespace quire {
 

@@ -4,9 +4,9 @@ namespace quire {
 
 bool PeerLink::go_on() {
   if (is_lost()) return false;
-  const RemoteStream::State state = stream_->go_on();
-  if (state == RemoteStream::State::opening) return true;
-  is_lost_ = state == RemoteStream::State::lost || !write() || !read();
+  const NetStream::State state = stream_->go_on();
+  if (state == NetStream::State::opening) return true;
+  is_lost_ = state == NetStream::State::lost || !write() || !read();
   return !is_lost();
 }
 

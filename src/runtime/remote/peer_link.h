@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "net/stream.h"
 #include "runtime/remote/peer_wire.h"
-#include "runtime/remote/remote_stream.h"
 
 namespace quire {
 
 class PeerLink {
  public:
-  PeerLink(std::unique_ptr<RemoteStream> stream, std::size_t most_payload) : stream_(std::move(stream)), frames_(most_payload) {}
+  PeerLink(std::unique_ptr<NetStream> stream, std::size_t most_payload) : stream_(std::move(stream)), frames_(most_payload) {}
 
   // What is to be sent goes behind it, and is kept until it has gone out.
   [[nodiscard]] std::vector<std::byte>& out() { return out_; }
@@ -36,7 +36,7 @@ class PeerLink {
   bool write();
   bool read();
 
-  const std::unique_ptr<RemoteStream> stream_;
+  const std::unique_ptr<NetStream> stream_;
   PeerFrames frames_;
   std::vector<std::byte> out_;
   std::size_t out_at_ = 0;

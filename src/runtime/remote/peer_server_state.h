@@ -24,7 +24,7 @@ struct PeerServer::Lease {
 };
 
 struct PeerServer::Client {
-  explicit Client(int descriptor) : link(std::make_unique<RemoteStream>(descriptor), kMostPeerNamesPayload) {}
+  explicit Client(int descriptor) : link(std::make_unique<NetStream>(descriptor), kMostPeerNamesPayload) {}
   PeerLink link;
   PeerSession session;
   TimePoint until;

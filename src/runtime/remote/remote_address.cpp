@@ -10,6 +10,8 @@
 #include <charconv>
 #include <optional>
 
+#include "net/port.h"
+
 namespace quire {
 namespace {
 
@@ -59,8 +61,8 @@ Result<RemoteAddress> parse_remote_address(std::string_view text) {
   address.host = url->host_address();
   if (address.host.empty()) return bad_address("it has no host");
   if (url->has_port()) {
-    const auto port = number_of<std::uint16_t>(std::string_view(url->port()));
-    if (!port || *port == 0) return bad_address("its port is no number from 1 to 65535");
+    const auto port = parse_port(std::string_view(url->port()));
+    if (!port) return bad_address("its port is no number from 1 to 65535");
     address.port = *port;
   }
   if (path.size() > 1) {

@@ -4,17 +4,16 @@
 #include <string>
 #include <string_view>
 
+#include "net/stream.h"
 #include "quire/base/error.h"
 
 namespace quire {
 
-struct RemoteAddress {
-  std::string host;  // empty with unix_path
-  std::uint16_t port = 6379;
-  std::string unix_path;       // of a socket
+struct RemoteAddress : NetAddress {
+  RemoteAddress() { port = 6379; }
+
   std::string user, password;  // empty: none
   std::uint32_t database = 0;
-  bool is_tls = false;
   std::string ca_file;  // certificates that are trusted; empty: those of the system
 
   // Nobody outside of this machine is asked.

@@ -60,7 +60,7 @@ Result<void> check_remote_client() {
 }
 
 struct RemoteConnection::State {
-  State(const RemoteAddress& address, std::shared_ptr<const RemoteTls> tls, std::uint64_t most)
+  State(const RemoteAddress& address, std::shared_ptr<const NetTls> tls, std::uint64_t most)
       : stream(address, std::move(tls)), max_reply_bytes(most), reader(redisReaderCreate()), buffer(kReadAtOnce) {
     QUIRE_CHECK(reader != nullptr, "out of memory");
     functions = *reader->fn;
@@ -119,7 +119,7 @@ struct RemoteConnection::State {
     std::size_t size;
   };
 
-  RemoteStream stream;
+  NetStream stream;
   const std::uint64_t max_reply_bytes;
   redisReplyObjectFunctions functions{};
   std::unique_ptr<redisReader, FreeReader> reader;
@@ -132,7 +132,7 @@ struct RemoteConnection::State {
   std::string why;
 };
 
-RemoteConnection::RemoteConnection(const RemoteAddress& address, std::shared_ptr<const RemoteTls> tls, std::uint64_t max_reply_bytes)
+RemoteConnection::RemoteConnection(const RemoteAddress& address, std::shared_ptr<const NetTls> tls, std::uint64_t max_reply_bytes)
     : state_(std::make_unique<State>(address, std::move(tls), max_reply_bytes)) {
   state_->introduce(address);
 }
@@ -148,12 +148,12 @@ bool RemoteConnection::go_on() {
   State& state = *state_;
   if (state.is_lost) return false;
   switch (state.stream.go_on()) {
-    case RemoteStream::State::opening:
+    case NetStream::State::opening:
       return true;
-    case RemoteStream::State::lost:
+    case NetStream::State::lost:
       state.lose(state.stream.why_lost());
       return false;
-    case RemoteStream::State::open:
+    case NetStream::State::open:
       state.has_opened = true;
   }
   std::ptrdiff_t num_read = 0;
@@ -161,7 +161,7 @@ bool RemoteConnection::go_on() {
   if (num_read > 0 && redisReaderFeed(state.reader.get(), reinterpret_cast<const char*>(state.buffer.data()),
                                       static_cast<std::size_t>(num_read)) != REDIS_OK)
     state.lose("a reply that could not be read");
-  if (state.stream.go_on() == RemoteStream::State::lost) state.lose(state.stream.why_lost());
+  if (state.stream.go_on() == NetStream::State::lost) state.lose(state.stream.why_lost());
   return !state.is_lost;
 }
 

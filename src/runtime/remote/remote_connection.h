@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
+#include "net/stream.h"
 #include "quire/base/error.h"
 #include "runtime/remote/remote_address.h"
-#include "runtime/remote/remote_stream.h"
 
 namespace quire {
 
@@ -39,7 +39,7 @@ Result<void> check_remote_client();
 // One thread. A reply is believed in nothing: it may have any kind and length up to `max_reply_bytes`, and come unasked.
 class RemoteConnection {
  public:
-  RemoteConnection(const RemoteAddress& address, std::shared_ptr<const RemoteTls> tls, std::uint64_t max_reply_bytes);
+  RemoteConnection(const RemoteAddress& address, std::shared_ptr<const NetTls> tls, std::uint64_t max_reply_bytes);
   ~RemoteConnection();
   RemoteConnection(const RemoteConnection&) = delete;
   RemoteConnection& operator=(const RemoteConnection&) = delete;

@@ -12,7 +12,7 @@ struct RemoteConnection::State {
   std::string why = "this build has no hiredis";
 };
 
-RemoteConnection::RemoteConnection(const RemoteAddress& /*address*/, std::shared_ptr<const RemoteTls> /*tls*/,
+RemoteConnection::RemoteConnection(const RemoteAddress& /*address*/, std::shared_ptr<const NetTls> /*tls*/,
                                    std::uint64_t /*max_reply_bytes*/)
     : state_(std::make_unique<State>()) {}
 

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <csignal>
 #include <ranges>
 #include <utility>
 
@@ -22,14 +21,6 @@ namespace {
 constexpr std::uint32_t kNumSlots = 16'384;
 constexpr std::uint32_t kMostHops = 4;   // of a command, from server to server
 constexpr std::size_t kMostNodes = 128;  // of a cluster: what it says costs descriptors
-
-// Of a stream of TLS, which writes by itself: a closed connection is an error, not a signal.
-void block_pipe_signal() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGPIPE);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-}
 
 constexpr std::array<std::uint16_t, 256> make_crc_table() {
   std::array<std::uint16_t, 256> table{};
@@ -87,7 +78,6 @@ void RemoteLine::note(std::string problem) {
 }
 
 void RemoteLine::run() {
-  block_pipe_signal();
   // Who loads is waited for; who stores must not be noticed.
   options_.gives_way ? set_thread_patient(kNiceBeside) : set_thread_nice(kNiceBeside);
   std::optional<CoreShare> share;

@@ -34,7 +34,7 @@ struct RemoteCommand {
 
 struct RemoteLineOptions {
   RemoteAddress address;
-  std::shared_ptr<const RemoteTls> tls;
+  std::shared_ptr<const NetTls> tls;
   std::uint32_t num_connections = 2;  // to each server
   std::uint32_t depth = 4;            // commands under way on each
   double patience_s = 2.0;            // without a reply on a connection where one is waited for

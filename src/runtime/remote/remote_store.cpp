@@ -18,7 +18,7 @@ constexpr std::uint32_t kAskedAtOnce = 1024;                       // names on t
 constexpr std::uint64_t kMostOverhead = std::uint64_t{64} << 10U;  // of a reply beside a block's value
 constexpr OffloadKey kNobodysName{};
 
-RemoteLineOptions line_options(const RemoteStoreOptions& options, std::shared_ptr<const RemoteTls> tls, std::uint64_t block_bytes) {
+RemoteLineOptions line_options(const RemoteStoreOptions& options, std::shared_ptr<const NetTls> tls, std::uint64_t block_bytes) {
   return {.address = options.address,
           .tls = std::move(tls),
           .depth = kMovedAtOnce,
@@ -53,12 +53,12 @@ std::span<std::byte> bytes_of(std::string& text) {
 Result<std::unique_ptr<RemoteStore>> RemoteStore::open(RemoteStoreOptions options) {
   QUIRE_CHECK(!options.group_bytes.empty() && options.ttl_s > 0, "a store of blocks, for some time");
   if (Result<void> checked = check_remote_client(); !checked) return std::unexpected(std::move(checked.error()));
-  auto tls = RemoteTls::create(options.address);
+  auto tls = options.address.is_tls ? NetTls::create(options.address.ca_file, "kv_remote_ca") : std::make_shared<const NetTls>();
   if (!tls) return std::unexpected(std::move(tls.error()));
   return std::unique_ptr<RemoteStore>(new RemoteStore(std::move(options), *std::move(tls)));
 }
 
-RemoteStore::RemoteStore(RemoteStoreOptions options, std::shared_ptr<const RemoteTls> tls)
+RemoteStore::RemoteStore(RemoteStoreOptions options, std::shared_ptr<const NetTls> tls)
     : options_(std::move(options)),
       block_bytes_(std::ranges::max(options_.group_bytes)),
       keys_(options_.secret, options_.fingerprint),

@@ -56,7 +56,7 @@ class RemoteStore final : public SharedStore {
  private:
   struct Question;
 
-  RemoteStore(RemoteStoreOptions options, std::shared_ptr<const RemoteTls> tls);
+  RemoteStore(RemoteStoreOptions options, std::shared_ptr<const NetTls> tls);
   void submit_store(const std::shared_ptr<TierJob>& job, std::string key);
   void submit_load(const std::shared_ptr<TierJob>& job, std::string key);
   TierOutcome take_loaded(const TierJob& job, const std::string& key, const RemoteReply& reply);

@@ -4,23 +4,22 @@
 #include "server/http/media_fetcher.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/ssl.hpp>
-#include <boost/asio/use_awaitable.hpp>
+#include <algorithm>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http.hpp>
-#include <boost/beast/ssl.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
 #include <boost/url/parse.hpp>
 #include <boost/url/url.hpp>
 #include <span>
 #include <utility>
 
+#include "net/port.h"
+#include "net/timed_stream.h"
 #include "quire/base/version.h"
 #include "server/http/public_address.h"
 
@@ -30,7 +29,6 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 namespace urls = boost::urls;
-using asio::ip::tcp;
 
 struct MediaPlace {
   urls::url url;
@@ -50,18 +48,23 @@ struct MediaExchange {
 namespace {
 
 constexpr unsigned kMostRedirects = 3;
+constexpr std::uint16_t kPlainPort = 80, kSecretPort = 443;
 constexpr std::uint32_t kMaxHeaderBytes = 16 << 10;
 constexpr const char* kElse = "send the picture itself: data:image/png;base64,...";
+
+bool is_secret(const urls::url& url) {
+  return url.scheme_id() == urls::scheme::https;
+}
+
+// nullopt: it names one that is none.
+std::optional<std::uint16_t> port_of(const urls::url& url) {
+  return url.has_port() ? parse_port(std::string_view(url.port())) : is_secret(url) ? kSecretPort : kPlainPort;
+}
 
 // The parser takes 127.0.0.1.example.org for an address and a path behind it.
 bool is_plain(const urls::url& url) {
   const std::string_view path(url.encoded_path());
-  return is_web_address(std::string_view(url.buffer())) && !url.has_userinfo() && (path.empty() || path.front() == '/') &&
-         (!url.has_port() || url.port_number() > 0);
-}
-
-bool is_secret(const urls::url& url) {
-  return url.scheme_id() == urls::scheme::https;
+  return is_web_address(std::string_view(url.buffer())) && !url.has_userinfo() && (path.empty() || path.front() == '/') && port_of(url);
 }
 
 std::unexpected<Error> failed(const HostName& host, const std::string& why) {
@@ -80,78 +83,37 @@ http::request<http::empty_body> request_for(const MediaExchange& exchange) {
   return request;
 }
 
-template <class Stream>
-asio::awaitable<boost::system::error_code> ask(Stream& stream, MediaExchange& exchange) {
-  boost::system::error_code code;
-  const auto request = request_for(exchange);
-  co_await http::async_write(stream, request, asio::redirect_error(asio::use_awaitable, code));
-  if (code) co_return code;
+boost::system::error_code ask(TimedStream& stream, MediaExchange& exchange) {
+  boost::system::error_code code = stream.open();
+  if (code) return code;
+  http::write(stream, request_for(exchange), code);
+  if (code) return code;
   beast::flat_buffer buffer;
   http::response_parser<http::string_body> answer;
   answer.header_limit(kMaxHeaderBytes);
   answer.body_limit(exchange.max_bytes);
-  co_await http::async_read_header(stream, buffer, answer, asio::redirect_error(asio::use_awaitable, code));
+  http::read_header(stream, buffer, answer, code);
   exchange.is_too_large = code == http::error::body_limit;
-  if (code) co_return code;
+  if (code) return code;
   exchange.status = answer.get().result_int();
   exchange.location = std::string(answer.get()[http::field::location]);
   // What else it says is of no use.
-  if (answer.get().result() != http::status::ok) co_return code;
-  co_await http::async_read(stream, buffer, answer, asio::redirect_error(asio::use_awaitable, code));
+  if (answer.get().result() != http::status::ok) return code;
+  http::read(stream, buffer, answer, code);
   exchange.is_too_large = code == http::error::body_limit;
   if (!code) exchange.body = std::move(answer.get().body());
-  co_return code;
+  return code;
 }
 
-// Verified by name, as browsers do.
-asio::awaitable<boost::system::error_code> ask_secretly(beast::tcp_stream plain, asio::ssl::context& context, MediaExchange& exchange) {
-  beast::ssl_stream<beast::tcp_stream> stream(std::move(plain), context);
-  std::string name = exchange.at.host.name;
-  // SSL_set_tlsext_host_name is a macro with an old-style cast.
-  if (!exchange.at.host.address) SSL_ctrl(stream.native_handle(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.data());
-  stream.set_verify_callback(asio::ssl::host_name_verification(name));
-  boost::system::error_code code;
-  co_await stream.async_handshake(asio::ssl::stream_base::client, asio::redirect_error(asio::use_awaitable, code));
-  if (!code) code = co_await ask(stream, exchange);
-  co_return code;
-}
-
-template <class Reaches>
-asio::awaitable<void> run(MediaExchange& exchange, beast::tcp_stream stream, asio::ssl::context& context, Reaches reaches) {
-  boost::system::error_code code;
-  const std::string port = exchange.at.url.has_port() ? std::string(exchange.at.url.port()) : is_secret(exchange.at.url) ? "443" : "80";
-  tcp::resolver resolver(stream.get_executor());
-  const auto found = co_await resolver.async_resolve(exchange.at.host.name, port, asio::redirect_error(asio::use_awaitable, code));
-  if (!code) {
-    // What is connected to is what has been looked at: a second look-up might give something else.
-    std::vector<tcp::endpoint> endpoints;
-    for (const auto& entry : found)
-      if (reaches(entry.endpoint().address())) endpoints.push_back(entry.endpoint());
-    if (endpoints.empty()) {
-      exchange.problem = "it has no address but in a private network, and none that --allowed-media-domains names";
-      co_return;
-    }
-    co_await stream.async_connect(endpoints, asio::redirect_error(asio::use_awaitable, code));
-  }
-  if (!code) {
-    if (is_secret(exchange.at.url))
-      code = co_await ask_secretly(std::move(stream), context, exchange);
-    else
-      code = co_await ask(stream, exchange);
-  }
-  if (code != beast::error::timeout) exchange.problem = code ? code.message() : "";
+asio::ip::address address_of(const sockaddr& any) {
+  if (any.sa_family == AF_INET) return asio::ip::address_v4(ntohl(reinterpret_cast<const sockaddr_in&>(any).sin_addr.s_addr));
+  const auto& six = reinterpret_cast<const sockaddr_in6&>(any);
+  asio::ip::address_v6::bytes_type bytes;
+  std::ranges::copy(six.sin6_addr.s6_addr, bytes.begin());
+  return asio::ip::address_v6(bytes, six.sin6_scope_id);
 }
 
 }  // namespace
-
-struct MediaFetcher::Tls {
-  Tls() {
-    context.set_default_verify_paths();
-    context.set_verify_mode(asio::ssl::verify_peer);
-    SSL_CTX_set_min_proto_version(context.native_handle(), TLS1_2_VERSION);
-  }
-  asio::ssl::context context{asio::ssl::context::tls_client};
-};
 
 bool is_web_address(std::string_view url) {
   return url.starts_with("http://") || url.starts_with("https://");
@@ -170,8 +132,9 @@ Result<std::vector<HostName>> parse_media_domains(const std::vector<std::string>
   return hosts;
 }
 
-MediaFetcher::MediaFetcher(Options options) : options_(std::move(options)), tls_(std::make_unique<Tls>()) {}
-MediaFetcher::~MediaFetcher() = default;
+// Without certificates no address of https is fetched, and it is said then.
+MediaFetcher::MediaFetcher(Options options)
+    : options_(std::move(options)), tls_(NetTls::create("", "").value_or(std::make_shared<const NetTls>())) {}
 
 bool MediaFetcher::names(const HostName& host) const {
   for (const HostName& domain : options_.domains)
@@ -208,13 +171,21 @@ Result<MediaPlace> MediaFetcher::find_place(const MediaPlace* from, const std::s
 
 MediaExchange MediaFetcher::ask_at(const MediaPlace& place, const Budget& budget) const {
   MediaExchange exchange{.at = place, .max_bytes = options_.max_bytes - budget.num_bytes};
-  const auto deadline = budget.deadline.value_or(std::chrono::steady_clock::now());
-  asio::io_context io{1};
-  beast::tcp_stream stream(io);
-  stream.expires_at(deadline);
-  asio::co_spawn(io, run(exchange, std::move(stream), tls_->context, [this](const auto& address) { return reaches(address); }),
-                 asio::detached);
-  io.run_until(deadline);
+  const NetAddress address{.host = place.host.name,
+                           .port = port_of(place.url).value(),  // find_place() has seen to it
+                           .unix_path = {},
+                           .is_tls = is_secret(place.url)};
+  bool is_reached = false, is_refused = false;
+  TimedStream stream(budget.deadline.value_or(std::chrono::steady_clock::now()), address, tls_, [&](const sockaddr& at) {
+    const bool may_be = (at.sa_family == AF_INET || at.sa_family == AF_INET6) && reaches(address_of(at));
+    (may_be ? is_reached : is_refused) = true;
+    return may_be;
+  });
+  const boost::system::error_code code = ask(stream, exchange);
+  if (is_refused && !is_reached)
+    exchange.problem = "it has no address but in a private network, and none that --allowed-media-domains names";
+  else if (code != asio::error::timed_out)
+    exchange.problem = !code ? "" : stream.why().empty() ? code.message() : stream.why();
   return exchange;
 }
 

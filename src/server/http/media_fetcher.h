@@ -22,6 +22,7 @@ namespace quire {
 
 struct MediaPlace;
 struct MediaExchange;
+class NetTls;
 
 class MediaFetcher {
  public:
@@ -38,16 +39,12 @@ class MediaFetcher {
   };
 
   explicit MediaFetcher(Options options);
-  ~MediaFetcher();
-  MediaFetcher(const MediaFetcher&) = delete;
-  MediaFetcher& operator=(const MediaFetcher&) = delete;
 
   // The bytes at the address, whatever they are. Any thread, which waits for them. Errors, without a field: `invalid_argument`,
   // `unsupported` (another host), `too_large`.
   Result<std::vector<std::byte>> fetch(std::string_view url, Budget& budget) const;
 
  private:
-  struct Tls;
   // Of what a request says, or of where `from` leads to.
   [[nodiscard]] Result<MediaPlace> find_place(const MediaPlace* from, const std::string& text) const;
   [[nodiscard]] MediaExchange ask_at(const MediaPlace& place, const Budget& budget) const;
@@ -55,7 +52,7 @@ class MediaFetcher {
   [[nodiscard]] bool reaches(const boost::asio::ip::address& address) const;
 
   Options options_;
-  std::unique_ptr<Tls> tls_;  // the system's store of certificates
+  std::shared_ptr<const NetTls> tls_;  // the system's store of certificates
 };
 
 }  // namespace quire

@@ -5,24 +5,21 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
 #include <boost/url/parse.hpp>
 #include <utility>
 
+#include "net/port.h"
+#include "net/timed_stream.h"
+
 namespace quire {
 
-namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
-using asio::ip::tcp;
 
 namespace {
 
@@ -35,13 +32,9 @@ std::uint64_t seed() {
   return (std::uint64_t{device()} << 32) | device();
 }
 
-// Its status, or what went wrong. Every step is within the time of `stream`, but for the look-up of the host: the caller bounds it.
-asio::awaitable<void> post(const SpanEndpoint& endpoint, const std::string& body, beast::tcp_stream& stream, unsigned& status,
-                           std::string& problem) {
-  boost::system::error_code code;
-  tcp::resolver resolver(stream.get_executor());
-  const auto found = co_await resolver.async_resolve(endpoint.host, endpoint.port, asio::redirect_error(asio::use_awaitable, code));
-  if (!code) co_await stream.async_connect(found, asio::redirect_error(asio::use_awaitable, code));
+// Its status, or 0 and what went wrong.
+unsigned post(const SpanEndpoint& endpoint, const std::string& body, TimedStream& stream, std::string& problem) {
+  boost::system::error_code code = stream.open();
   if (!code) {
     constexpr unsigned kHttp11 = 11;
     http::request<http::string_body> request(http::verb::post, endpoint.path, kHttp11);
@@ -50,33 +43,35 @@ asio::awaitable<void> post(const SpanEndpoint& endpoint, const std::string& body
     request.keep_alive(false);
     request.body() = body;
     request.prepare_payload();
-    co_await http::async_write(stream, request, asio::redirect_error(asio::use_awaitable, code));
+    http::write(stream, request, code);
   }
+  unsigned status = 0;
   if (!code) {
     beast::flat_buffer buffer;
     http::response_parser<http::string_body> answer;
     answer.body_limit(kMaxAnswerBytes);
-    co_await http::async_read(stream, buffer, answer, asio::redirect_error(asio::use_awaitable, code));
+    http::read(stream, buffer, answer, code);
     status = answer.is_header_done() ? answer.get().result_int() : 0;
   }
-  if (status == 0) problem = code.message();
+  if (status == 0 && code != boost::asio::error::timed_out) problem = stream.why().empty() ? code.message() : stream.why();
+  return status;
 }
 
 }  // namespace
 
 Result<SpanEndpoint> parse_span_endpoint(const std::string& url, const char* field) {
   const auto parsed = boost::urls::parse_uri(url);
+  const auto port = parsed && parsed->has_port() ? parse_port(std::string_view(parsed->port())) : std::uint16_t{80};
   const char* const example = "give one such as http://127.0.0.1:4318/v1/traces";
   if (!parsed || !parsed->has_authority() || parsed->has_userinfo() || parsed->has_query() || parsed->has_fragment() ||
-      parsed->host_address().empty())
+      parsed->host_address().empty() || !port)
     return fail(ErrorCode::invalid_argument, field, fmt::format("'{}' is no address of a collector", url), example);
   if (parsed->scheme() != "http")
     return fail(ErrorCode::unsupported, field, fmt::format("'{}' is not http, and only that is spoken", url),
                 "send to a collector on this machine, which speaks TLS or gRPC to others");
-  const std::string port(parsed->port());
   const std::string path(parsed->encoded_path());
   return SpanEndpoint{.host = std::string(parsed->host_address()),
-                      .port = port.empty() ? "80" : port,
+                      .port = *port,
                       .path = path.empty() || path == "/" ? "/v1/traces" : path,
                       .authority = std::string(parsed->encoded_host_and_port())};
 }
@@ -116,16 +111,10 @@ void SpanExporter::run(const std::stop_token& stop) {
 }
 
 void SpanExporter::send(const std::vector<std::string>& spans, std::chrono::milliseconds timeout) {
-  unsigned status = 0;
   std::string problem = "no answer in time";
-  {
-    const std::string body = spans_body(spans, options_.service);
-    asio::io_context io{1};
-    beast::tcp_stream stream(io);
-    stream.expires_after(timeout);
-    asio::co_spawn(io, post(options_.endpoint, body, stream, status, problem), asio::detached);
-    io.run_for(timeout);
-  }
+  const NetAddress address{.host = options_.endpoint.host, .port = options_.endpoint.port, .unix_path = {}, .is_tls = false};
+  TimedStream stream(std::chrono::steady_clock::now() + timeout, address, std::make_shared<const NetTls>());
+  const unsigned status = post(options_.endpoint, spans_body(spans, options_.service), stream, problem);
   constexpr unsigned kOk = 200, kRedirect = 300;
   const bool taken = status >= kOk && status < kRedirect;
   (taken ? num_sent_ : num_dropped_) += spans.size();

@@ -18,8 +18,10 @@ namespace quire {
 
 // Where spans go. Over TLS: not; a collector on this machine speaks it to others.
 struct SpanEndpoint {
-  std::string host, port, path;  // the host as it is looked up: no brackets
-  std::string authority;         // for the header Host
+  std::string host;  // as it is looked up: no brackets
+  std::uint16_t port = 80;
+  std::string path;
+  std::string authority;  // for the header Host
 };
 
 // "http://127.0.0.1:4318/v1/traces"; without a path, that one. `field` is whom the error names.

@@ -46,12 +46,12 @@ TEST(TraceContext, IsReadAsTheStandardSays) {
 TEST(SpanEndpoint, SaysWhatItTakes) {
   const auto plain = parse_span_endpoint("http://127.0.0.1:4318", "endpoint").value();
   EXPECT_EQ(plain.host, "127.0.0.1");
-  EXPECT_EQ(plain.port, "4318");
+  EXPECT_EQ(plain.port, 4318U);
   EXPECT_EQ(plain.path, "/v1/traces");
   EXPECT_EQ(parse_span_endpoint("http://[::1]:4318/otlp", "endpoint").value().host, "::1");
   EXPECT_EQ(parse_span_endpoint("http://[::1]:4318/otlp", "endpoint").value().path, "/otlp");
-  EXPECT_EQ(parse_span_endpoint("http://collector", "endpoint").value().port, "80");
-  for (const char* wrong : {"", "127.0.0.1:4318", "collector", "http://", "http://user@host", "http://host/?x=1"})
+  EXPECT_EQ(parse_span_endpoint("http://collector", "endpoint").value().port, 80U);
+  for (const char* wrong : {"", "127.0.0.1:4318", "collector", "http://", "http://user@host", "http://host/?x=1", "http://host:99999", "http://host:0"})
     EXPECT_EQ(parse_span_endpoint(wrong, "endpoint").error().code, ErrorCode::invalid_argument) << wrong;
   for (const char* other : {"https://host", "grpc://host:4317"})
     EXPECT_EQ(parse_span_endpoint(other, "endpoint").error().code, ErrorCode::unsupported) << other;

@@ -1,6 +1,7 @@
-// Sockets that never wait. Used by the thread of a line (remote_line.h) alone, which polls the descriptor and says when to go on. An error
-// of any kind ends the stream: its user makes another one.
-#include "runtime/remote/remote_stream.h"
+// Sockets that never wait. Used by one thread, which polls the descriptor and says when to go on: that of a line to a store or another
+// server (runtime/remote), or one that fetches something (net/timed_stream.h). An error of any kind ends the stream: its user makes
+// another one.
+#include "net/stream.h"
 
 #include <fmt/format.h>
 #include <netdb.h>
@@ -9,18 +10,48 @@
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <system_error>
 #include <utility>
 
 namespace quire {
 namespace {
+
+constexpr const char* kUnreached = "it has no address that may be connected to";
+
+// While one lives, a closed connection is an error of its thread, not a signal: TLS writes by itself.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigset_t pending;
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+    is_ours_ = sigismember(&before_, SIGPIPE) == 0 && sigismember(&pending, SIGPIPE) == 0;
+  }
+  ~NoPipeSignal() {
+    if (!is_ours_) return;
+    constexpr timespec kNow{};
+    while (sigtimedwait(&signal_, nullptr, &kNow) == -1 && errno == EINTR) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+ private:
+  sigset_t signal_{}, before_{};
+  bool is_ours_ = false;
+};
 
 std::string tls_problem() {
   const unsigned long code = ERR_get_error();
@@ -36,56 +67,54 @@ std::string problem_of(int error) {
 
 }  // namespace
 
-Result<std::shared_ptr<const RemoteTls>> RemoteTls::create(const RemoteAddress& address) {
-  auto tls = std::make_shared<RemoteTls>();
-  if (!address.is_tls) return tls;
+Result<std::shared_ptr<const NetTls>> NetTls::create(const std::string& ca_file, const char* field) {
+  auto tls = std::make_shared<NetTls>();
   tls->context_ = SSL_CTX_new(TLS_client_method());
-  if (tls->context_ == nullptr) return fail(ErrorCode::unsupported, "kv_remote", "OpenSSL has no TLS: " + tls_problem(), "use redis://");
+  if (tls->context_ == nullptr) return fail(ErrorCode::unsupported, field, "OpenSSL has no TLS: " + tls_problem());
   SSL_CTX_set_min_proto_version(tls->context_, TLS1_2_VERSION);
   SSL_CTX_set_verify(tls->context_, SSL_VERIFY_PEER, nullptr);
   SSL_CTX_set_mode(tls->context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  const bool is_loaded = address.ca_file.empty() ? SSL_CTX_set_default_verify_paths(tls->context_) == 1
-                                                 : SSL_CTX_load_verify_locations(tls->context_, address.ca_file.c_str(), nullptr) == 1;
+  const bool is_loaded = ca_file.empty() ? SSL_CTX_set_default_verify_paths(tls->context_) == 1
+                                         : SSL_CTX_load_verify_locations(tls->context_, ca_file.c_str(), nullptr) == 1;
   if (!is_loaded)
-    return fail(ErrorCode::invalid_argument, "kv_remote_ca", fmt::format("{}: {}", address.ca_file, tls_problem()),
-                "give a file of certificates in PEM");
+    return fail(ErrorCode::invalid_argument, field, fmt::format("{}: {}", ca_file, tls_problem()), "give a file of certificates in PEM");
   return tls;
 }
 
-RemoteTls::~RemoteTls() {
+NetTls::~NetTls() {
   SSL_CTX_free(context_);
 }
 
-void RemoteStream::FreeAddresses::operator()(addrinfo* addresses) const {
+void NetStream::FreeAddresses::operator()(addrinfo* addresses) const {
   freeaddrinfo(addresses);
 }
 
-RemoteStream::RemoteStream(RemoteAddress address, std::shared_ptr<const RemoteTls> tls)
+NetStream::NetStream(NetAddress address, std::shared_ptr<const NetTls> tls, const std::function<bool(const sockaddr&)>& reaches)
     : address_(std::move(address)), tls_(std::move(tls)) {
-  if (!resolve() || !connect_next()) state_ = State::lost;
+  if (!resolve(reaches) || !connect_next()) state_ = State::lost;
 }
 
-RemoteStream::RemoteStream(int accepted) : tls_(std::make_shared<RemoteTls>()), descriptor_(accepted), state_(State::open) {
+NetStream::NetStream(int accepted) : tls_(std::make_shared<NetTls>()), descriptor_(accepted), state_(State::open) {
   const int is_on = 1;
   setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &is_on, sizeof is_on);
 }
 
-RemoteStream::~RemoteStream() {
+NetStream::~NetStream() {
   close();
 }
 
-void RemoteStream::close() {
+void NetStream::close() {
   SSL_free(std::exchange(ssl_, nullptr));
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
 }
 
-RemoteStream::State RemoteStream::lose(std::string why) {
+NetStream::State NetStream::lose(std::string why) {
   close();
   why_ = std::move(why);
   return state_ = State::lost;
 }
 
-bool RemoteStream::resolve() {
+bool NetStream::resolve(const std::function<bool(const sockaddr&)>& reaches) {
   if (!address_.unix_path.empty()) return true;
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
@@ -96,45 +125,49 @@ bool RemoteStream::resolve() {
     return false;
   }
   addresses_.reset(found);
-  next_ = found;
-  return true;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next)
+    if (!reaches || reaches(*one->ai_addr)) reached_.insert(reached_.begin(), one);
+  if (reached_.empty()) why_ = kUnreached;
+  return !reached_.empty();
+}
+
+// false: why_ tells.
+bool NetStream::begin(const sockaddr& address, std::size_t size) {
+  descriptor_ = socket(address.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (descriptor_ >= 0) {
+    const int is_on = 1;
+    if (address.sa_family != AF_UNIX) setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &is_on, sizeof is_on);
+    if (connect(descriptor_, &address, static_cast<socklen_t>(size)) == 0 || errno == EINPROGRESS) return true;
+  }
+  why_ = problem_of(errno);
+  close();
+  return false;
+}
+
+bool NetStream::begin_unix() {
+  sockaddr_un address{};
+  if (address_.unix_path.size() >= sizeof address.sun_path) {
+    why_ = "the path of a socket is shorter";
+    return false;
+  }
+  address.sun_family = AF_UNIX;
+  std::ranges::copy(address_.unix_path, address.sun_path);
+  return begin(reinterpret_cast<const sockaddr&>(address), sizeof address);
 }
 
 // To the first of the addresses that are left where a connection can be begun.
-bool RemoteStream::connect_next() {
+bool NetStream::connect_next() {
   close();
-  sockaddr_un unix_address{};
-  addrinfo unix_info{};
-  if (!address_.unix_path.empty()) {
-    if (address_.unix_path.size() >= sizeof unix_address.sun_path) {
-      why_ = "the path of a socket is shorter";
-      return false;
-    }
-    unix_address.sun_family = AF_UNIX;
-    std::ranges::copy(address_.unix_path, unix_address.sun_path);
-    unix_info.ai_family = AF_UNIX;
-    unix_info.ai_addr = reinterpret_cast<sockaddr*>(&unix_address);
-    unix_info.ai_addrlen = sizeof unix_address;
-    if (!why_.empty()) return false;
-    next_ = &unix_info;
+  is_connecting_ = !address_.unix_path.empty() && why_.empty() && begin_unix();
+  while (!is_connecting_ && !reached_.empty()) {
+    const addrinfo& next = *reached_.back();
+    reached_.pop_back();
+    is_connecting_ = begin(*next.ai_addr, next.ai_addrlen);
   }
-  for (; next_ != nullptr; next_ = next_->ai_next) {
-    descriptor_ = socket(next_->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (descriptor_ >= 0) {
-      const int is_on = 1;
-      if (next_->ai_family != AF_UNIX) setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &is_on, sizeof is_on);
-      if (connect(descriptor_, next_->ai_addr, next_->ai_addrlen) == 0 || errno == EINPROGRESS) break;
-    }
-    why_ = problem_of(errno);
-    close();
-  }
-  const bool has_begun = next_ != nullptr;
-  next_ = has_begun ? next_->ai_next : nullptr;
-  is_connecting_ = has_begun;
-  return has_begun;
+  return is_connecting_;
 }
 
-RemoteStream::State RemoteStream::go_on() {
+NetStream::State NetStream::go_on() {
   if (state_ != State::opening) return state_;
   if (is_connecting_) {
     pollfd connected{.fd = descriptor_, .events = POLLOUT, .revents = 0};
@@ -151,13 +184,14 @@ RemoteStream::State RemoteStream::go_on() {
     if (address_.is_tls && !begin_tls()) return lose("TLS: " + tls_problem());
     if (!address_.is_tls) return state_ = State::open;
   }
+  const NoPipeSignal no_signal;
   const int result = SSL_connect(ssl_);
   if (result == 1) return state_ = State::open;
   after_tls(result, read_waits_);
   return state_;
 }
 
-bool RemoteStream::begin_tls() {
+bool NetStream::begin_tls() {
   ERR_clear_error();
   ssl_ = SSL_new(tls_->context());
   if (ssl_ == nullptr || SSL_set_fd(ssl_, descriptor_) != 1) return false;
@@ -172,15 +206,16 @@ bool RemoteStream::begin_tls() {
 }
 
 // What OpenSSL waits for may lie in the other direction. 0: for either; < 0: lost.
-std::ptrdiff_t RemoteStream::after_tls(int result, Waits& waits) {
+std::ptrdiff_t NetStream::after_tls(int result, Waits& waits) {
   const int error = SSL_get_error(ssl_, result);
   waits = error == SSL_ERROR_WANT_READ ? Waits::for_input : Waits::for_output;
   if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return 0;
+  has_ended_ = error == SSL_ERROR_ZERO_RETURN;
   lose("TLS: " + tls_problem());
   return -1;
 }
 
-std::ptrdiff_t RemoteStream::read(std::span<std::byte> into) {
+std::ptrdiff_t NetStream::read(std::span<std::byte> into) {
   if (state_ != State::open) return state_ == State::lost ? -1 : 0;
   if (ssl_ != nullptr) {
     ERR_clear_error();
@@ -191,13 +226,15 @@ std::ptrdiff_t RemoteStream::read(std::span<std::byte> into) {
   const ssize_t num_read = recv(descriptor_, into.data(), into.size(), 0);
   if (num_read > 0) return num_read;
   if (num_read < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-  lose(num_read == 0 ? "the connection was closed" : problem_of(errno));
+  has_ended_ = num_read == 0;
+  lose(has_ended_ ? "the connection was closed" : problem_of(errno));
   return -1;
 }
 
-std::ptrdiff_t RemoteStream::write(std::span<const std::byte> from) {
+std::ptrdiff_t NetStream::write(std::span<const std::byte> from) {
   if (state_ != State::open) return state_ == State::lost ? -1 : 0;
   if (ssl_ != nullptr) {
+    const NoPipeSignal no_signal;
     ERR_clear_error();
     write_waits_ = Waits::for_output;
     const int num_written = SSL_write(ssl_, from.data(), static_cast<int>(from.size()));
@@ -210,7 +247,7 @@ std::ptrdiff_t RemoteStream::write(std::span<const std::byte> from) {
   return -1;
 }
 
-short RemoteStream::events(bool has_output) const {
+short NetStream::events(bool has_output) const {
   if (state_ == State::opening && is_connecting_) return POLLOUT;
   const bool may_write = (has_output && state_ == State::open && write_waits_ == Waits::for_output) || read_waits_ == Waits::for_output;
   return static_cast<short>(POLLIN | (may_write ? POLLOUT : 0));
