@@ -1,5 +1,8 @@
-# The `quire` command.
-add_executable(quire src/cli/main.cpp)
+# The `quire` command. Its main file apart, so that it is compiled beside the others where a first build leaves only the linking for later.
+add_library(quire_main OBJECT src/cli/main.cpp)
+target_compile_options(quire_main PRIVATE ${QUIRE_WARNINGS})
+target_link_libraries(quire_main PRIVATE quire_cli)
+add_executable(quire $<TARGET_OBJECTS:quire_main>)
 target_compile_options(quire PRIVATE ${QUIRE_WARNINGS})
 target_link_libraries(quire PRIVATE quire_cli)
 # Its --version names the commit, which may change without a file of ours.

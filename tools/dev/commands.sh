@@ -21,7 +21,7 @@ configure_and_build() {
   say "Building build/$preset"
   say_jobs
   if [ -n "$guidance" ]; then
-    cmake --build "build/$preset" -j "$JOBS" --target quire_cli || { kill "$guidance" 2>/dev/null; die_of "build/$preset was not built"; }
+    cmake --build "build/$preset" -j "$JOBS" --target quire_cli quire_main || { kill "$guidance" 2>/dev/null; die_of "build/$preset was not built"; }
     wait "$guidance"
     reconfigure_for_llguidance "build/$preset"
     configure "$preset"
