@@ -385,5 +385,15 @@ TEST(CurveSampler, OldCountsAreHalved) {
   }
 }
 
+TEST(HitRates, AreOfTheLeastThatWasAskedFor) {
+  CacheCurve curve;
+  curve.num_blocks = 20;
+  curve.sizes = {10, 20};
+  const CurveCounts one{.query_tokens = 1.0, .found_tokens = 0.5, .hit_tokens = {0.25, 0.5}};
+  EXPECT_EQ(hit_rates(curve, one), (std::vector<double>{0.25, 0.5}));
+  const CurveCounts none{.hit_tokens = {0.0, 0.0}};
+  EXPECT_EQ(hit_rates(curve, none), (std::vector<double>{0.0, 0.0}));
+}
+
 }  // namespace
 }  // namespace quire

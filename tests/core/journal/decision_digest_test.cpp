@@ -166,6 +166,8 @@ TEST(Mix, TellsApartTheLengthsOfBytes) {
 // Journals that were written stay comparable.
 TEST(DecisionDigest, OfAVersionStay) {
   EXPECT_EQ(Mix().digest(), 0x243F6A8885A308D3U);
+  const std::uint8_t sixteen[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+  EXPECT_EQ(Mix().bytes(sixteen).digest(), 7898365411002679903U);
   Plan parts;
   EXPECT_EQ(digest_of(parts.plan()), 3528770752368435459U) << "raise the version in journal_form.h";
 }

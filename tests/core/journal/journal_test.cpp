@@ -185,6 +185,20 @@ TEST(Journal, AnotherVersionAndOtherFilesAreRefused) {
   EXPECT_FALSE(JournalReader::open({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}).has_value());
 }
 
+TEST(Journal, AHeaderIsReadToItsEndAndNoFurther) {
+  const std::vector<std::uint8_t> good = journal_beginning({});
+  ASSERT_TRUE(JournalReader::open(good).has_value());
+  // Magic and version, then a frame: its head, and the header.
+  constexpr std::size_t kBegin = 8;
+  const std::vector<std::uint8_t> payload(good.begin() + kBegin + kFrameHeadBytes, good.end());
+  for (const int more : {-1, 1}) {
+    std::vector<std::uint8_t> changed = payload, bytes(good.begin(), good.begin() + kBegin);
+    changed.resize(more < 0 ? payload.size() - 1 : payload.size() + 1);
+    append_frame(bytes, bytes.size(), FrameKind::header, changed);
+    EXPECT_FALSE(JournalReader::open(bytes).has_value()) << more;
+  }
+}
+
 TEST(Journal, AStateBeginsAFileOrStandsBeforeACall) {
   const std::vector<std::uint8_t> first = {1, 2, 3}, second = {4, 5}, call = {14, 131, 0};
   std::vector<std::uint8_t> bytes = journal_beginning({});

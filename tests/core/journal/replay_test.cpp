@@ -230,6 +230,9 @@ TEST(Replay, AQuestionOfANameIsOfAllThatIsNamed) {
 TEST(SeamRecordBytes, ASeamThatIsNotKnownIsRefused) {
   std::vector<std::uint8_t> bytes = encode(SeamRecord{.has_connector = true, .has_hash = true, .answers = {}});
   ASSERT_TRUE(decode_seam_record(bytes).has_value());
+  const std::vector<std::uint8_t> without = encode(SeamRecord{.has_hash = true, .leaves_tokens_out = true, .answers = {}});
+  EXPECT_TRUE(decode_seam_record(without).value().leaves_tokens_out);
+  EXPECT_FALSE(decode_seam_record(bytes).value().leaves_tokens_out);
   bytes.back() |= 64U;  // the flags are last where there is no answer
   EXPECT_FALSE(decode_seam_record(bytes).has_value());
 }
@@ -299,6 +302,26 @@ TEST(Replay, TransfersAreAddedAsTheConnectorAddedThem) {
   SeamPlayer cut(record);
   cut.seams().connector->plan_transfers(plan, damaged);
   EXPECT_NE(cut.status().error().to_string().find("none to Connector::plan_transfers"), std::string::npos);
+}
+
+// It empties what has been counted since the one before.
+TEST(Replay, MakingStatsIsACall) {
+  CoreCallWriter calls;
+  CoreConfig config;
+  config.block_size = 4;
+  FullAttentionSpec spec;
+  spec.block_size = 4;
+  spec.num_kv_heads = spec.head_size = 1;
+  config.kv = {.num_blocks = 5, .groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}}, .tensors = {}};
+  config.scheduler.max_model_len = 16;
+  const auto core = Core::create(config, {.calls = &calls.sink()}).value();
+  (void)core->make_stats();
+  const std::vector<std::uint8_t> bytes = calls.take();
+  CoreCallReader reader(bytes);
+  const auto again = Core::create(config).value();
+  std::uint32_t num_calls = 0;
+  for (; reader.next().value(); ++num_calls) reader.play(*again);
+  EXPECT_EQ(num_calls, 1U);
 }
 
 // What a request costs to move and to compute decides whether it is swapped out.
