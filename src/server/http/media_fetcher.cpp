@@ -33,6 +33,7 @@ namespace urls = boost::urls;
 struct MediaPlace {
   urls::url url;
   HostName host;
+  std::uint16_t port = 0;
 };
 
 // One request, and what came of it.
@@ -64,7 +65,7 @@ std::optional<std::uint16_t> port_of(const urls::url& url) {
 // The parser takes 127.0.0.1.example.org for an address and a path behind it.
 bool is_plain(const urls::url& url) {
   const std::string_view path(url.encoded_path());
-  return is_web_address(std::string_view(url.buffer())) && !url.has_userinfo() && (path.empty() || path.front() == '/') && port_of(url);
+  return is_web_address(std::string_view(url.buffer())) && !url.has_userinfo() && (path.empty() || path.front() == '/');
 }
 
 std::unexpected<Error> failed(const HostName& host, const std::string& why) {
@@ -157,12 +158,14 @@ Result<MediaPlace> MediaFetcher::find_place(const MediaPlace* from, const std::s
   const bool is_read = parsed && (from == nullptr ? is_web_address(text) : urls::resolve(from->url, *parsed, place.url).has_value());
   if (is_read && from == nullptr) place.url = *parsed;
   const auto host = is_read ? parse_host_name(std::string(place.url.encoded_host()), 0) : std::nullopt;
+  const auto port = is_read ? port_of(place.url) : std::nullopt;
   const bool falls_back = from != nullptr && is_secret(from->url) && is_read && !is_secret(place.url);
-  if (!host || !is_plain(place.url) || falls_back)
+  if (!host || !port || !is_plain(place.url) || falls_back)
     return fail(ErrorCode::invalid_argument, "",
                 from == nullptr ? "is no address that is fetched" : "leads to an address that is not followed",
                 fmt::format("send one of http or https without a name of a user, or {}", kElse));
   place.host = *host;
+  place.port = *port;
   if (names(place.host)) return place;
   return fail(ErrorCode::unsupported, "",
               fmt::format("{} {}, from where this server fetches nothing", from == nullptr ? "is at" : "leads to", place.host.name),
@@ -171,10 +174,7 @@ Result<MediaPlace> MediaFetcher::find_place(const MediaPlace* from, const std::s
 
 MediaExchange MediaFetcher::ask_at(const MediaPlace& place, const Budget& budget) const {
   MediaExchange exchange{.at = place, .max_bytes = options_.max_bytes - budget.num_bytes};
-  const NetAddress address{.host = place.host.name,
-                           .port = port_of(place.url).value(),  // find_place() has seen to it
-                           .unix_path = {},
-                           .is_tls = is_secret(place.url)};
+  const NetAddress address{.host = place.host.name, .port = place.port, .unix_path = {}, .is_tls = is_secret(place.url)};
   bool is_reached = false, is_refused = false;
   TimedStream stream(budget.deadline.value_or(std::chrono::steady_clock::now()), address, tls_, [&](const sockaddr& at) {
     const bool may_be = (at.sa_family == AF_INET || at.sa_family == AF_INET6) && reaches(address_of(at));
