@@ -5,7 +5,10 @@
 # PART: of the room that it lies in, which is declared after it or excludes its folder. Tests of a part need the whole, so they belong to
 # that one's program.
 function(quire_room name folder)
-  cmake_parse_arguments(ROOM "PART;NO_PCH" "" "DEPS;LINKS;LIBS;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ROOM "PART;NO_PCH" "PCH" "DEPS;LINKS;LIBS;EXCLUDE" ${ARGN})
+  if(NOT ROOM_PCH)
+    set(ROOM_PCH quire_pch)
+  endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp")
   foreach(excluded IN LISTS ROOM_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "/src/${folder}/${excluded}(/|$)")
@@ -24,7 +27,7 @@ function(quire_room name folder)
     set_target_properties(quire_${name} PROPERTIES ${QUIRE_VISIBILITY})
     target_compile_options(quire_${name} PRIVATE ${QUIRE_WARNINGS})
     if(NOT ROOM_NO_PCH)
-      target_precompile_headers(quire_${name} REUSE_FROM quire_pch)
+      target_precompile_headers(quire_${name} REUSE_FROM "${ROOM_PCH}")
     endif()
   endif()
   target_include_directories(quire_${name} ${scope} $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>

@@ -12,7 +12,7 @@ import sys
 from check_imports import circles
 
 ROOM = re.compile(r"quire_room\(\s*(\w+)\s+(\S+)([^)]*)\)")
-KEYWORDS = {"PART", "DEPS", "LINKS", "LIBS", "EXCLUDE", "NO_PCH"}
+KEYWORDS = {"PART", "PCH", "DEPS", "LINKS", "LIBS", "EXCLUDE", "NO_PCH"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 TABLE_ROW = re.compile(r"^\| `src/([^`]+)` \|.*\| *([^|]*?) *\|$")
 

@@ -421,7 +421,7 @@ class EngineConfig:
 
     @property
     def activations(self) -> str:
-        """How 4- and 8-bit weights meet activations."""
+        """How weights meet activations; bf16 is for weights in bf16."""
 
     @activations.setter
     def activations(self, arg: str, /) -> None: ...

@@ -40,10 +40,8 @@ void widen_block(const PackedMatrix& w, const std::uint8_t* panel, std::uint32_t
 }
 
 // Weights in integers, activations in floats.
-struct WidenedKernel {
-  static constexpr int kRows = Vec::kMatmulRows;
-
-  template <int R>
+struct WidenedPanel {
+  template <int R, int P>
   static void run(const PanelTask& task) {
     alignas(64) float scratch[kGroupColumns * kPanelRows];
     const float* x[R];
@@ -91,29 +89,36 @@ struct FloatPanels {
         unrolled<P>([&](auto p) { acc[r][p] = Vec::fma(weights[p], input, acc[r][p]); });
       });
     };
-    std::uint32_t k = 0;
-    for (; k + kGroupColumns <= columns; k += kGroupColumns) {
-      fetch_ahead<P>(task, k * kColumnBytes, kGroupColumns * kColumnBytes);
-      for (std::uint32_t pair = k; pair < k + kGroupColumns; pair += 2) {
-        step(kRounded ? pair + 1 : pair);
-        step(kRounded ? pair : pair + 1);
-      }
+    const auto pair = [&](std::uint32_t k) __attribute__((always_inline)) {
+      step(kRounded ? k + 1 : k);
+      step(kRounded ? k : k + 1);
+    };
+    for (std::uint32_t first = 0; first < columns; first += kGroupColumns) {
+      const std::uint32_t end = columns - first < kGroupColumns ? columns : first + kGroupColumns;
+      fetch_ahead<P>(task, first * kColumnBytes, (end - first) * kColumnBytes);
+      std::uint32_t k = first;
+      for (; k + 8 <= end; k += 8) unrolled<4>([&](auto i) { pair(k + 2 * i); });
+      for (; k + 2 <= end; k += 2) pair(k);
+      if (k < end) step(k);
     }
-    for (; k < columns; ++k) step(k);
     unrolled<R>([&](auto r) { unrolled<P>([&](auto p) { task.put(r, acc[r][p], p); }); });
   }
 };
 
 void multiply_floats(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
+  // As many kinds as are wanted fast: each costs the compiler a second.
+  constexpr int kRows = Vec::kFloatRows, kPanels = Vec::kFloatPanels;
   if (w.format == WeightFormat::bf16 && x.mode == ActivationMode::bf16) {
     const FlushDenormals scope;
-    for_panel_groups<FloatPanels<WeightFormat::bf16, true>>(w, x, y, y_stride, begin, end);
+    for_groups_of<FloatPanels<WeightFormat::bf16, true>, 4, 1>(w, x, y, y_stride, begin, end);
+  } else if (w.format == WeightFormat::bf16 && x.rows <= Vec::kFewRows) {
+    for_groups_of<FloatPanels<WeightFormat::bf16, false>, Vec::kFewRows, Vec::kPanelsOfFew>(w, x, y, y_stride, begin, end);
   } else if (w.format == WeightFormat::bf16) {
-    for_panel_groups<FloatPanels<WeightFormat::bf16, false>>(w, x, y, y_stride, begin, end);
+    for_groups_of<FloatPanels<WeightFormat::bf16, false>, kRows, kPanels>(w, x, y, y_stride, begin, end);
   } else if (w.format == WeightFormat::f32) {
-    for_panel_groups<FloatPanels<WeightFormat::f32, false>>(w, x, y, y_stride, begin, end);
+    for_groups_of<FloatPanels<WeightFormat::f32, false>, kRows, 1>(w, x, y, y_stride, begin, end);
   } else {
-    for_panels<WidenedKernel>(w, x, y, y_stride, begin, end);
+    for_groups_of<WidenedPanel, kRows, 1>(w, x, y, y_stride, begin, end);
   }
 }
 

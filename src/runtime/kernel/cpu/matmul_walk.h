@@ -90,14 +90,6 @@ void for_groups_of(const PackedMatrix& w, const Activations& x, float* y, std::s
   }
 }
 
-template <class Kernel>
-void for_panel_groups(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
-  if (x.rows <= Vec::kFewRows)
-    for_groups_of<Kernel, Vec::kFewRows, Vec::kPanelsOfFew>(w, x, y, y_stride, begin, end);
-  else
-    for_groups_of<Kernel, Vec::kFloatRows, Vec::kFloatPanels>(w, x, y, y_stride, begin, end);
-}
-
 // Integers<format, scale groups per block> for that of w.
 template <template <WeightFormat, int> class Integers>
 void multiply_integers(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin,

@@ -70,7 +70,10 @@ void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_en
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   if (x.mode != ActivationMode::bf16 || w.format != WeightFormat::bf16) return avx512::matmul(w, x, y, y_stride, begin, end);
   check_product(w, x, end);
-  for_panel_groups<PairPanels>(w, x, y, y_stride, begin, end);
+  if (x.rows <= Vec::kFewRows)
+    for_groups_of<PairPanels, Vec::kFewRows, Vec::kPanelsOfFew>(w, x, y, y_stride, begin, end);
+  else
+    for_groups_of<PairPanels, Vec::kFloatRows, Vec::kFloatPanels>(w, x, y, y_stride, begin, end);
 }
 
 }  // namespace avx512_bf16

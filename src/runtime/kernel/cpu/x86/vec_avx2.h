@@ -14,7 +14,7 @@ namespace {
 // both.
 struct Vec {
   static constexpr int kMatmulRows = 6;                   // rows that share one load of weights
-  static constexpr int kFloatRows = 6, kFloatPanels = 1;  // of weights in floats: rows, and panels that share an input
+  static constexpr int kFloatRows = 4, kFloatPanels = 1;  // of weights in floats: rows, and panels that share an input
   static constexpr int kFewRows = 2, kPanelsOfFew = 2;    // the same where rows are no more than this
   static constexpr int kQueries = 2;                      // queries that share one load of keys or values
   static constexpr int kScoreSubtiles = 1;                // of 16 keys, that share one load of a query
