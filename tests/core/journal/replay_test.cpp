@@ -304,9 +304,8 @@ TEST(Replay, TransfersAreAddedAsTheConnectorAddedThem) {
   EXPECT_NE(cut.status().error().to_string().find("none to Connector::plan_transfers"), std::string::npos);
 }
 
-// It empties what has been counted since the one before.
-TEST(Replay, MakingStatsIsACall) {
-  CoreCallWriter calls;
+// And the null block.
+CoreConfig four_blocks() {
   CoreConfig config;
   config.block_size = 4;
   FullAttentionSpec spec;
@@ -314,6 +313,13 @@ TEST(Replay, MakingStatsIsACall) {
   spec.num_kv_heads = spec.head_size = 1;
   config.kv = {.num_blocks = 5, .groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}}, .tensors = {}};
   config.scheduler.max_model_len = 16;
+  return config;
+}
+
+// It empties what has been counted since the one before.
+TEST(Replay, MakingStatsIsACall) {
+  CoreCallWriter calls;
+  const CoreConfig config = four_blocks();
   const auto core = Core::create(config, {.calls = &calls.sink()}).value();
   (void)core->make_stats();
   const std::vector<std::uint8_t> bytes = calls.take();
@@ -326,13 +332,7 @@ TEST(Replay, MakingStatsIsACall) {
 
 // What a request costs to move and to compute decides whether it is swapped out.
 TEST(Replay, MeasuredCostsAreACall) {
-  CoreConfig config;
-  config.block_size = 4;
-  FullAttentionSpec spec;
-  spec.block_size = 4;
-  spec.num_kv_heads = spec.head_size = 1;
-  config.kv = {.num_blocks = 5, .groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}}, .tensors = {}};
-  config.scheduler.max_model_len = 16;
+  CoreConfig config = four_blocks();
   config.scheduler.async_scheduling = false;
   config.swap = {.num_swap_places = 2, .swap_choice = SwapChoice::measured};
   CoreCallWriter calls;
