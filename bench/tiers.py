@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a disk tier costs and saves: two servers side by side, one with --kv-disk, the same new prompts to both in turns that alternate.
+"""What a tier costs and saves: two servers side by side, one with --kv-disk (or --kv-dram), the same new prompts to both in turns that alternate.
 
 cold    every prompt is new, so nothing is hit and all is stored: what the tier costs
 again   the same prompts once more, long since out of memory: what it saves, and how much of what fits is hit
@@ -68,7 +68,7 @@ class Pair:
             port = machine.free_port()
             command = [arguments.binary, "serve", arguments.model, "--port", str(port), "--kv-cache-memory", str(arguments.memory)]
             if side == "on":
-                command += ["--kv-disk", folder, "--kv-disk-budget", str(budget)]
+                command += ["--kv-dram", str(budget)] if arguments.tier == "dram" else ["--kv-disk", folder, "--kv-disk-budget", str(budget)]
             self.servers[side] = machine.Server(side, command, port)
         self.turns = 0
 
@@ -91,12 +91,13 @@ class Pair:
         print(f"{name:6} {speed['off']:8.2f} {speed['on']:8.2f}   {interval([turn['on'] / turn['off'] for turn in turns]):26}"
               f" {moved['stored_bytes_total'] / 2**20:9.0f} {moved['loaded_bytes_total'] / 2**20:9.0f}", flush=True)  # fmt: skip
         if after["failed_total"] or after["refused_total"]:
-            sys.exit(f"the disk failed {after['failed_total']:.0f} times, {after['refused_total']:.0f} blocks were refused")
+            sys.exit(f"the tier failed {after['failed_total']:.0f} times, {after['refused_total']:.0f} blocks were refused")
         return moved
 
 
 def main() -> int:
     parser = machine.parser(__doc__, turns=10, prompt_tokens=513, output_tokens=8, clients=4, seed=1)
+    parser.add_argument("--tier", choices=("disk", "dram"), default="disk", help="below the KV cache (default: %(default)s)")
     parser.add_argument("--folder", default="build", help="the tier's folder is made there (default: %(default)s)")
     parser.add_argument("--prompts", type=int, default=16, help="in a turn (default: %(default)s)")
     parser.add_argument("--memory", type=int, default=128 << 20, help="bytes of the KV cache in memory (default: %(default)s)")
