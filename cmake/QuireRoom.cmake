@@ -1,9 +1,9 @@
 # One target per room, with named dependencies. Sources are every *.cpp under the room's folder that belongs to no deeper room, so a file
 # cannot be left out of the build; tests likewise.
 
-# quire_room(NAME folder [PART] [DEPS room...] [LINKS room...] [LIBS library...] [EXCLUDE folder...] [NO_PCH])
+# quire_room(NAME folder [PART] [PCH target] [DEPS room...] [LINKS room...] [LIBS library...] [EXCLUDE folder...] [NO_PCH])
 # PART: of the room that it lies in, which is declared after it or excludes its folder. Tests of a part need the whole, so they belong to
-# that one's program.
+# that one's program. PCH: whose precompiled header it takes, instead of quire_pch (CMakeLists.txt).
 function(quire_room name folder)
   cmake_parse_arguments(ROOM "PART;NO_PCH" "PCH" "DEPS;LINKS;LIBS;EXCLUDE" ${ARGN})
   if(NOT ROOM_PCH)

@@ -36,12 +36,11 @@ class NoPipeSignal {
     sigaddset(&signal_, SIGPIPE);
     sigpending(&pending);
     pthread_sigmask(SIG_BLOCK, &signal_, &before_);
-    is_ours_ = sigismember(&before_, SIGPIPE) == 0 && sigismember(&pending, SIGPIPE) == 0;
+    was_pending_ = sigismember(&pending, SIGPIPE) != 0;
   }
   ~NoPipeSignal() {
-    if (!is_ours_) return;
     constexpr timespec kNow{};
-    while (sigtimedwait(&signal_, nullptr, &kNow) == -1 && errno == EINTR) {
+    while (!was_pending_ && sigtimedwait(&signal_, nullptr, &kNow) == -1 && errno == EINTR) {
     }
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
@@ -50,7 +49,7 @@ class NoPipeSignal {
 
  private:
   sigset_t signal_{}, before_{};
-  bool is_ours_ = false;
+  bool was_pending_ = false;  // then it is not ours to take
 };
 
 std::string tls_problem() {

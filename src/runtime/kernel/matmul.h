@@ -43,8 +43,8 @@ struct Activations {
   const float* x = nullptr;  // f32 and bf16 weights read x itself, in every mode
   std::size_t stride = 0;    // floats from row to row of x
   // integer modes and bf16:
-  std::int8_t* codes =
-      nullptr;  // [row / 16][16 * cell_bytes * columns]: [columns / 32][row % 16][64, or 32 where a byte per code is enough]
+  // [row / 16][16 * cell_bytes * columns]: [columns / 32][row % 16][64, or 32 where a byte per code is enough]
+  std::int8_t* codes = nullptr;
   // integer modes only:
   float* scales = nullptr;            // [row / 16][columns / 32][row % 16]
   float* sums = nullptr;              // as scales: float(sum of the codes of 32 inputs) * scale
