@@ -51,7 +51,8 @@ TEST(SpanEndpoint, SaysWhatItTakes) {
   EXPECT_EQ(parse_span_endpoint("http://[::1]:4318/otlp", "endpoint").value().host, "::1");
   EXPECT_EQ(parse_span_endpoint("http://[::1]:4318/otlp", "endpoint").value().path, "/otlp");
   EXPECT_EQ(parse_span_endpoint("http://collector", "endpoint").value().port, 80U);
-  for (const char* wrong : {"", "127.0.0.1:4318", "collector", "http://", "http://user@host", "http://host/?x=1", "http://host:99999", "http://host:0"})
+  for (const char* wrong :
+       {"", "127.0.0.1:4318", "collector", "http://", "http://user@host", "http://host/?x=1", "http://host:99999", "http://host:0"})
     EXPECT_EQ(parse_span_endpoint(wrong, "endpoint").error().code, ErrorCode::invalid_argument) << wrong;
   for (const char* other : {"https://host", "grpc://host:4317"})
     EXPECT_EQ(parse_span_endpoint(other, "endpoint").error().code, ErrorCode::unsupported) << other;
