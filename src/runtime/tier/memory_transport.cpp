@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/core_share.h"
 #include "base/thread_nice.h"
+#include "base/usable_memory.h"
 
 namespace quire {
 
@@ -27,6 +28,9 @@ namespace {
 
 // So that copies of one place never share a line with another.
 constexpr std::uint64_t kAlignment = 64;  // of a place: a line of the cache
+constexpr std::uint64_t kPageBytes = 4096;
+// What is left to everybody else where memory is taken ahead of its use, and how much is taken between two looks.
+constexpr std::uint64_t kLeftOver = std::uint64_t{1} << 30U, kTakenAtOnce = std::uint64_t{1} << 26U;
 
 double seconds_since(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
@@ -86,7 +90,8 @@ MemoryTransport::MemoryTransport(std::unique_ptr<std::byte[], Unmap> memory, con
       block_bytes_(options.block_bytes),
       place_bytes_(place_bytes),
       gives_way_(options.gives_way),
-      places_(options.num_places) {}
+      places_(options.num_places),
+      num_untaken_(options.gives_way ? options.num_places : 0) {}
 
 MemoryTransport::~MemoryTransport() {
   if (store_thread_.joinable()) detach();
@@ -170,18 +175,37 @@ void MemoryTransport::run(Queue& queue) {
   if (stores && gives_way_) share.emplace(kStoringShare);
   Lock lock(mutex_);
   while (!stops_) {
-    if (queue.empty()) {
+    if (queue.empty() && (!stores || num_untaken_ == 0)) {
       changed_.wait(lock);
-    } else if (queue.front()->is_begun()) {
+    } else if (!queue.empty() && queue.front()->is_begun()) {
       queue.pop_front();
     } else if (share && !share->may_go_on()) {
       changed_.wait_for(lock, kShareRest);
+    } else if (queue.empty()) {
+      take_one(lock);
     } else {
       // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the queue may let go of it while the lock is open
       const std::shared_ptr<Moving> moving = queue.front();
       move_one(lock, moving);
     }
   }
+}
+
+// A place that is being taken counts as being read: a store to it waits. Its bytes mean nothing to anybody.
+void MemoryTransport::take_one(Lock& lock) {
+  const std::size_t at = --num_untaken_;
+  if (at * place_bytes_ / kTakenAtOnce != (at + 1) * place_bytes_ / kTakenAtOnce && usable_memory_bytes() < kLeftOver + kTakenAtOnce) {
+    num_untaken_ = 0;
+    return;
+  }
+  Place& place = places_[at];
+  if (place.state != PlaceState::empty) return;
+  ++place.num_reads;
+  lock.unlock();
+  const std::span<std::byte> bytes = memory_of(static_cast<std::uint32_t>(at));
+  for (std::size_t page = 0; page < bytes.size(); page += kPageBytes) bytes[page] = std::byte{0};
+  lock.lock();
+  if (--place.num_reads == 0) changed_.notify_all();
 }
 
 void MemoryTransport::move_one(Lock& lock, const std::shared_ptr<Moving>& moving) {

@@ -30,7 +30,9 @@ namespace quire {
 struct MemoryTransportOptions {
   std::uint32_t num_places = 0;
   std::uint64_t block_bytes = 0;  // of the largest block; at most 1 GiB
-  bool gives_way = false;         // stores take little of cores that others want (base/core_share.h), unless they are waited for
+  // Stores take little of cores that others want (base/core_share.h), unless they are waited for. So the memory is taken ahead of them,
+  // while nobody wants the cores: its first touch costs more than all copies into it.
+  bool gives_way = false;
 };
 
 // Blocks, from the start.
@@ -46,7 +48,7 @@ struct MemoryTransportStats {
 // For the DRAM tier and for swap. With assign() a place carries a generation; places that are used by their own numbers (swap) have none.
 class MemoryTransport final : public Transport {
  public:
-  // The memory is taken as places are used. Errors name `num_places` or `block_bytes`.
+  // Errors name `num_places` or `block_bytes`.
   static Result<std::unique_ptr<MemoryTransport>> create(const MemoryTransportOptions& options);
   ~MemoryTransport() override;
   MemoryTransport(const MemoryTransport&) = delete;
@@ -100,6 +102,8 @@ class MemoryTransport final : public Transport {
 
   MemoryTransport(std::unique_ptr<std::byte[], Unmap> memory, const MemoryTransportOptions& options, std::uint64_t place_bytes);
   void run(Queue& queue);
+  // Takes the memory of one more place, or of none any more where the machine has little left.
+  void take_one(Lock& lock);
   [[nodiscard]] bool is_held(const Place& place, std::uint64_t number) const {
     return place.generation == number >> 32U && place.state == PlaceState::held && place.stored_as == place.generation &&
            place.stored_name == place.name;
@@ -123,6 +127,7 @@ class MemoryTransport final : public Transport {
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a transfer has come or ended, or the threads are to stop
   std::vector<Place> places_;
+  std::size_t num_untaken_ = 0;  // places before this one; the ledger gives the last ones first
   std::map<TransferId, std::shared_ptr<Moving>> open_;
   Queue stores_, loads_;
   EndedTransfers ended_;

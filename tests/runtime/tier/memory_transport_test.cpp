@@ -2,8 +2,11 @@
 #include "runtime/tier/memory_transport.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "runtime/tier/toy_cache.h"
@@ -188,6 +191,53 @@ TEST(MemoryTransportWaitTest, StoresAndLoadsRunBesideEachOther) {
   }
   transport->detach();
   EXPECT_EQ(num_notices, 800);
+}
+
+// Bytes that lie in memory.
+std::uint64_t bytes_in_memory(std::span<const std::byte> bytes) {
+  constexpr std::uintptr_t kPage = 4096;
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / kPage * kPage;
+  std::vector<unsigned char> is_there((bytes.size() + kPage - 1) / kPage);
+  EXPECT_EQ(mincore(reinterpret_cast<void*>(begin), is_there.size() * kPage, is_there.data()), 0);
+  return kPage * static_cast<std::uint64_t>(std::ranges::count_if(is_there, [](unsigned char page) { return (page & 1U) != 0; }));
+}
+
+// What stores find taken costs them nothing of the share that they have of cores that others want.
+TEST(MemoryTransportAheadTest, MemoryIsTakenBeforeItIsStoredToWithoutTouchingWhatIsThere) {
+  ToyCache cache;
+  constexpr std::uint32_t kPlaces = 4096;
+  for (const bool gives_way : {true, false}) {
+    const auto transport = MemoryTransport::create({.num_places = kPlaces, .block_bytes = 9000, .gives_way = gives_way}).value();
+    const std::span<const std::byte> all(transport->memory_of(0).data(), transport->memory_of(kPlaces - 1).data());
+    EXPECT_EQ(bytes_in_memory(all), 0U);
+    transport->attach(cache.pages(), [] {});
+    for (std::uint32_t place = 0; place < 64; ++place) {  // the last ones, which are taken first, and some that are taken last
+      const std::uint32_t at = place % 2 == 0 ? kPlaces - 1 - place : place;
+      cache.fill(BlockId{1}, place);
+      transport->start({.id = TransferId{place},
+                        .request = {},
+                        .direction = TransferDirection::store,
+                        .group = 0,
+                        .blocks = {{BlockId{1}}},
+                        .places = {{at}}});
+      transport->wait(TransferId{place});
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    while (gives_way && bytes_in_memory(all) < all.size() && std::chrono::steady_clock::now() - begin < std::chrono::seconds(20))
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(bytes_in_memory(all) >= all.size(), gives_way);
+    for (std::uint32_t place = 0; place < 64; ++place) {
+      const std::uint32_t at = place % 2 == 0 ? kPlaces - 1 - place : place;
+      transport->start({.id = TransferId{100 + place},
+                        .request = {},
+                        .direction = TransferDirection::load,
+                        .group = 0,
+                        .blocks = {{BlockId{2}}},
+                        .places = {{at}}});
+      transport->wait(TransferId{100 + place});
+      EXPECT_TRUE(cache.holds(BlockId{2}, place, 0)) << place;
+    }
+  }
 }
 
 TEST(MemoryTransportOptionsTest, RoomForNothingIsRefused) {
