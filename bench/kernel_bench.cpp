@@ -155,7 +155,7 @@ void bench_model(Setup& setup, const Kernels& kernels, const Model& model, Activ
   }
 }
 
-void bench_attention(Setup& setup, const Kernels& kernels) {
+void bench_attention(Setup& setup, const Kernels& kernels, bool in_pairs) {
   constexpr std::uint32_t kContext = 2048, kHeads = 3, kGroup = 3, kDim = 64, kBlock = 16;
   PagedKvLayer layer{.dtype = KvDtype::bf16, .block_size = kBlock, .num_kv_heads = kHeads, .head_dim = kDim};
   layer.token_stride = kDim;
@@ -181,16 +181,17 @@ void bench_attention(Setup& setup, const Kernels& kernels) {
         item.kv_head = begin % kHeads;
         item.group = kGroup;
         item.blocks = blocks.data();
+        item.in_pairs = in_pairs;
         kernels.attend(layer, item, std::span(scratch).subspan(bytes * thread, bytes));
       });
     });
-    fmt::print("{:9} attention rows={:<4} context={} heads=9/3 dim=64  {:9.1f} us  {:8.1f} GFLOP/s\n", kernels.name, rows, kContext,
-               time * 1e6, 4.0 * rows * kContext * kHeads * kGroup * kDim / time * 1e-9);
+    fmt::print("{:9} attention{} rows={:<4} context={} heads=9/3 dim=64  {:9.1f} us  {:8.1f} GFLOP/s\n", kernels.name,
+               in_pairs ? " in pairs" : "", rows, kContext, time * 1e6, 4.0 * rows * kContext * kHeads * kGroup * kDim / time * 1e-9);
   }
 }
 
 // One token of each of `streams` requests in every layer, as decoding does it: blocks lie anywhere in a cache beyond the processor's own.
-void bench_decode(Setup& setup, const Kernels& kernels) {
+void bench_decode(Setup& setup, const Kernels& kernels, bool in_pairs) {
   constexpr std::uint32_t kLayers = 30, kHeads = 3, kGroup = 3, kDim = 64, kBlock = 16, kMostTokens = 24 * 1536;
   constexpr std::size_t kRow = std::size_t{kHeads} * kGroup * kDim;
   PagedKvLayer layer{.dtype = KvDtype::bf16, .block_size = kBlock, .num_kv_heads = kHeads, .head_dim = kDim};
@@ -217,12 +218,14 @@ void bench_decode(Setup& setup, const Kernels& kernels) {
           item.kv_head = i % kHeads;
           item.group = kGroup;
           item.blocks = blocks.data() + i / kHeads * (context / kBlock);
+          item.in_pairs = in_pairs;
           kernels.attend(layer, item, std::span(scratch).subspan(bytes * thread, bytes));
         });
       }
     });
-    fmt::print("{:9} decode attention streams={:<3} context={:<5} {} layers heads=9/3 dim=64  {:9.1f} us  {:7.2f} GB/s of K and V\n",
-               kernels.name, streams, context, kLayers, time * 1e6, 4.0 * kLayers * streams * context * kHeads * kDim / time * 1e-9);
+    fmt::print("{:9} decode attention{} streams={:<3} context={:<5} {} layers heads=9/3 dim=64  {:9.1f} us  {:7.2f} GB/s of K and V\n",
+               kernels.name, in_pairs ? " in pairs" : "", streams, context, kLayers, time * 1e6,
+               4.0 * kLayers * streams * context * kHeads * kDim / time * 1e-9);
   }
 }
 
@@ -236,8 +239,10 @@ int main(int argc, char** argv) {
     const auto kernels = find_kernels(isa);
     if (!kernels) continue;
     for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::int8}) bench_model(setup, **kernels, model, mode);
-    bench_attention(setup, **kernels);
-    bench_decode(setup, **kernels);
+    for (const bool in_pairs : {false, true}) {
+      bench_attention(setup, **kernels, in_pairs);
+      bench_decode(setup, **kernels, in_pairs);
+    }
     bench_products(setup, **kernels);
   }
 }

@@ -58,6 +58,14 @@ def settle(server) -> dict:
         before = after
 
 
+def rest(server) -> None:
+    """Until a server that has nothing to do takes no more memory: that of --kv-dram is taken at such times."""
+    before = -1.0
+    while (now := server.memory_mib()) != before:
+        before = now
+        time.sleep(1.0)
+
+
 class Pair:
     """Both servers, and what each did in each turn."""
 
@@ -111,6 +119,7 @@ def main() -> int:
     print("part        off       on   on / off (95 % interval)     stored MiB loaded MiB")
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder, Pair(arguments, folder, arguments.budget) as pair:
         pair.turn([[1] * 8])
+        rest(pair.servers["on"])
         before = settle(pair.servers["on"])
         cold = pair.report("cold", [pair.turn(prompts) for prompts in sets], before)
         before = settle(pair.servers["on"])

@@ -8,9 +8,12 @@
 //   p); out likewise, tokens ascending. The first segment's (m, l, out) is the start; each further one joins it: m' = max(m, m_s); a =
 //   exp(m - m'); b = exp(m_s - m'); l = fma(l, a, l_s * b); out likewise. A head with a sink s takes it in
 //   when all segments have joined: m' = max(m, s); a = exp(m - m'); l = fma(l, a, exp(s - m')); out = out * a. out / l at the end. Of int8
-//   the codes are what is multiplied: score = (chains) * the key's float * scale, and a value's weight is p * its float, where l sums p. A
-//   score that is NaN or infinite makes the whole output of its row and head NaN, a value that is so its own dim (perhaps also that of
-//   other rows of the item). Of NaN, sign and payload are not part of the contract.
+//   the codes are what is multiplied: score = (chains) * the key's float * scale, and a value's weight is p * its float, where l sums p. In
+//   pairs (AttentionItem::in_pairs) queries and the weights p are rounded to the nearest bf16 (even of two) before they are multiplied, l
+//   sums p as it was, and products are added as those of bf16 weights and bf16 activations are (matmul.h): dims in pairs, in one chain in
+//   place of two, and tokens in pairs, an even position and the next one, those that the row does not see left out; numbers smaller than
+//   the smallest normal one count as zero in all of it. A score that is NaN or infinite makes the whole output of its row and head NaN, a
+//   value that is so its own dim (perhaps also that of other rows of the item). Of NaN, sign and payload are not part of the contract.
 // So a row's result depends on its own position and the cache alone, not on the chunk, the batch, the block size, or who computed its
 // segments.
 #include <cstddef>
@@ -80,6 +83,9 @@ struct AttentionItem {
 
   // What the same thread computes after this one, of the same layer, if it is known: its first keys and values are fetched meanwhile.
   const AttentionItem* next = nullptr;
+
+  // Of a cache in bf16: products in pairs of bf16 (above), twice as fast where a processor has an instruction for them.
+  bool in_pairs = false;
 };
 
 inline constexpr std::uint32_t kSegmentTokens = 512;

@@ -8,12 +8,13 @@
 namespace quire {
 
 struct AttentionScratch {
-  float* keys;    // [4][head_dim][16]: one tile, transposed per 16 tokens
-  float* values;  // [64][head_dim]
-  float* scores;  // [8][64]: queries worked on together
-  float* out;     // [queries][head_dim]
-  float* maxima;  // [queries]
-  float* sums;    // [queries]
+  float* keys;     // [4][head_dim][16]: one tile, transposed per 16 tokens
+  float* values;   // [64][head_dim]
+  float* queries;  // [queries][head_dim], of items in pairs: rounded, as floats or as pairs in half the room
+  float* scores;   // [8][64]: queries worked on together
+  float* out;      // [queries][head_dim]
+  float* maxima;   // [queries]
+  float* sums;     // [queries]
   // The segments before the present one:
   float* total_out;     // [queries][head_dim]
   float* total_maxima;  // [queries]
@@ -35,6 +36,7 @@ static inline AttentionScratch layout_attention_scratch(float* base, std::uint32
   AttentionScratch scratch{};
   scratch.keys = take(tile);
   scratch.values = take(tile);
+  scratch.queries = take(queries * head_dim);
   scratch.scores = take(std::size_t{8} * kTileTokens);
   scratch.out = take(queries * head_dim);
   scratch.maxima = take(padded);

@@ -26,6 +26,7 @@ void check_attention(const PagedKvLayer& layer, const AttentionItem& item, std::
   QUIRE_CHECK(item.sharing == nullptr ||
                   (item.window == 0 && item.partials == nullptr && item.shared_tokens % kTileTokens == 0 && item.shared_tokens > 0),
               "whole tiles are shared");
+  QUIRE_CHECK(!item.in_pairs || layer.dtype == KvDtype::bf16, "pairs of a cache in bf16");
   QUIRE_CHECK(scratch_bytes >= attention_scratch_bytes(layer.head_dim, item.group), "scratch too small");
 }
 

@@ -44,6 +44,7 @@ void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y
 namespace quire::avx512_bf16 {  // the rest is that of avx512
 void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin, std::uint32_t group_end);
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end);
+void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch);
 }  // namespace quire::avx512_bf16
 namespace quire::amx {  // the rest is that of avx512_bf16
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end);

@@ -11,10 +11,23 @@
 
 namespace quire::kernel_test {
 
+// How a cache keeps rows, and whether items multiply them in pairs.
+struct Kind {
+  KvDtype dtype = KvDtype::bf16;
+  bool in_pairs = false;
+};
+
+inline constexpr Kind kKinds[] = {{KvDtype::bf16, false}, {KvDtype::f32, false}, {KvDtype::int8, false}, {KvDtype::bf16, true}};
+
+inline Kind any_kind(Rng& rng) {
+  return kKinds[random_below(rng, std::size(kKinds))];
+}
+
 // One request's cache with a shuffled block table; blocks it does not own, and tokens past its end, hold NaN.
 struct Cache {
-  Cache(Rng& rng, KvDtype dtype, std::uint32_t block_size, std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t length)
-      : tokens(length), row(std::size_t{kv_heads} * head_dim) {
+  Cache(Rng& rng, Kind kind, std::uint32_t block_size, std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t length)
+      : tokens(length), row(std::size_t{kv_heads} * head_dim), in_pairs(kind.in_pairs) {
+    const KvDtype dtype = kind.dtype;
     const std::uint32_t num_blocks = (length - 1) / block_size + 1;
     layer.dtype = dtype;
     layer.block_size = block_size;
@@ -59,8 +72,12 @@ struct Cache {
     }
   }
 
+  // How far an output may be from that of double precision; values and queries are of the order of 1.
+  [[nodiscard]] double tolerance() const { return in_pairs ? 1e-2 : 5e-6; }
+
   std::uint32_t tokens;
   std::size_t row;
+  bool in_pairs;
   PagedKvLayer layer;
   AlignedVector<std::byte> keys, values;
   std::vector<BlockId> blocks;
@@ -75,6 +92,7 @@ struct Queries {
   std::uint32_t window = 0;
   float soft_cap = 0.0F;
   std::vector<float> sinks = {};  // [head]; empty: none
+  bool in_pairs = false;
 };
 
 // Outputs [row][heads][head_dim], in items of at most `rows_per_item` rows.
@@ -97,6 +115,7 @@ inline std::vector<float> attend(const Kernels& kernels, const Cache& cache, con
       item.window = queries.window;
       item.soft_cap = queries.soft_cap;
       item.sinks = queries.sinks.empty() ? nullptr : queries.sinks.data();
+      item.in_pairs = queries.in_pairs;
       kernels.attend(cache.layer, item, scratch);
     }
   }
@@ -127,10 +146,12 @@ inline std::vector<double> exact_row(const Cache& cache, const Queries& queries,
   return out;
 }
 
-inline constexpr KvDtype kKvDtypes[] = {KvDtype::bf16, KvDtype::f32, KvDtype::int8};
-
 inline Queries random_queries(Rng& rng, const Cache& cache, std::uint32_t group, std::uint32_t rows) {
-  return {group, cache.tokens - rows, rows, random_floats(rng, rows * cache.row * group)};
+  return {.group = group,
+          .first_position = cache.tokens - rows,
+          .rows = rows,
+          .q = random_floats(rng, rows * cache.row * group),
+          .in_pairs = cache.in_pairs};
 }
 
 }  // namespace quire::kernel_test

@@ -13,8 +13,8 @@ using namespace kernel_test;
 
 // Requests in one cache: the first blocks are common, the others each one's own.
 struct Sharers {
-  Sharers(Rng& rng, KvDtype dtype, std::uint32_t block_size, std::uint32_t head_dim, std::uint32_t shared, std::uint32_t num_rows)
-      : cache(rng, dtype, block_size, 2, head_dim, shared + num_rows * (kMostOwn + 2 * block_size)) {
+  Sharers(Rng& rng, Kind kind, std::uint32_t block_size, std::uint32_t head_dim, std::uint32_t shared, std::uint32_t num_rows)
+      : cache(rng, kind, block_size, 2, head_dim, shared + num_rows * (kMostOwn + 2 * block_size)) {
     const std::uint32_t num_common = (shared + block_size - 1) / block_size;
     std::uint32_t next = num_common;
     for (std::uint32_t row = 0; row < num_rows; ++row) {
@@ -67,10 +67,10 @@ TEST(SharedRows, EachRowHasTheBitsThatItHasAlone) {
     const std::uint32_t head_dim = 16 * (1 + random_below(rng, 9)), group = 1 + random_below(rng, 7);
     const std::uint32_t shared = 64 * (1 + random_below(rng, 18)), num_rows = round % 10 == 0 ? 40 : 1 + random_below(rng, 10);
     const std::uint32_t block_size = std::vector<std::uint32_t>{1, 7, 16, 32, 100}[random_below(rng, 5)];
-    const Sharers sharers(rng, kKvDtypes[round % 3], block_size, head_dim, shared, num_rows);
+    const Sharers sharers(rng, any_kind(rng), block_size, head_dim, shared, num_rows);
     const std::vector<float> q = random_floats(rng, std::size_t{num_rows} * 2 * group * head_dim);
     const std::vector<float> sinks = random_floats(rng, std::size_t{2} * group);
-    AttentionItem item{.group = group, .scale = 0.125F};
+    AttentionItem item{.group = group, .scale = 0.125F, .in_pairs = sharers.cache.in_pairs};
     if (round % 4 == 0) item.soft_cap = 3.0F;
     if (round % 5 == 0) item.sinks = sinks.data();
     const std::vector<float> expected = attend_all(select_kernels(KernelIsa::reference), sharers, q, item, 0);
@@ -84,9 +84,9 @@ TEST(SharedRows, EachRowHasTheBitsThatItHasAlone) {
 TEST(SharedRows, SegmentsJoinWhereverTheyEnd) {
   Rng rng(72);
   for (const std::uint32_t shared : {64U, 448U, 512U, 576U, 1024U, 1472U}) {
-    const Sharers sharers(rng, KvDtype::bf16, 16, 64, shared, 9);
+    const Sharers sharers(rng, Kind{KvDtype::bf16, shared % 128 == 0}, 16, 64, shared, 9);
     const std::vector<float> q = random_floats(rng, std::size_t{9} * 2 * 3 * 64);
-    const AttentionItem item{.group = 3, .scale = 0.125F};
+    const AttentionItem item{.group = 3, .scale = 0.125F, .in_pairs = sharers.cache.in_pairs};
     const std::vector<float> expected = attend_all(select_kernels(KernelIsa::reference), sharers, q, item, 0);
     for (const Kernels* kernels : available_kernels())
       for (std::uint32_t read_once = 64; read_once <= shared; read_once += 64)
@@ -96,7 +96,7 @@ TEST(SharedRows, SegmentsJoinWhereverTheyEnd) {
 
 TEST(SharedRowsDeath, WholeTilesAreSharedAndEachRowLiesBehindThem) {
   Rng rng(73);
-  Sharers sharers(rng, KvDtype::bf16, 16, 16, 128, 2);
+  Sharers sharers(rng, Kind{KvDtype::bf16}, 16, 16, 128, 2);
   const std::vector<float> q = random_floats(rng, std::size_t{2} * 2 * 16);
   const AttentionItem item{.group = 1, .scale = 0.125F};
   const Kernels& kernels = select_kernels(KernelIsa::reference);

@@ -21,7 +21,7 @@ TEST(Attention, WindowsAndCapsKeepTheContract) {
   for (int round = 0; round < 60; ++round) {
     const std::uint32_t length = 1 + random_below(rng, round % 3 == 0 ? 1400 : 200);
     const std::uint32_t group = 1 + random_below(rng, 4);
-    Cache cache(rng, kKvDtypes[round % 3], 1 + random_below(rng, 20), 1 + random_below(rng, 2), 32, length);
+    Cache cache(rng, any_kind(rng), 1 + random_below(rng, 20), 1 + random_below(rng, 2), 32, length);
     Queries queries = random_queries(rng, cache, group, 1 + random_below(rng, std::min(length, 50U)));
     queries.window = 1 + random_below(rng, round % 5 == 0 ? 2000 : 100);
     queries.soft_cap = round % 4 == 0 ? 0.0F : 2.0F;
@@ -29,7 +29,7 @@ TEST(Attention, WindowsAndCapsKeepTheContract) {
     const std::vector<double> exact = exact_row(cache, queries, row, 0);
     spoil(cache, window_begin(queries.window, queries.first_position));
     const std::vector<float> expected = attend(select_kernels(KernelIsa::reference), cache, queries, 1000);
-    for (std::uint32_t d = 0; d < 32; ++d) ASSERT_NEAR(expected[row * cache.row * group + d], exact[d], 5e-6);
+    for (std::uint32_t d = 0; d < 32; ++d) ASSERT_NEAR(expected[row * cache.row * group + d], exact[d], cache.tolerance());
     for (const Kernels* kernels : available_kernels())
       for (const std::uint32_t rows_per_item : {1U, 1 + random_below(rng, 60), 1000U})
         ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, rows_per_item), expected))
@@ -39,7 +39,7 @@ TEST(Attention, WindowsAndCapsKeepTheContract) {
 
 TEST(Attention, AWindowThatHoldsEverythingIsNone) {
   Rng rng(62);
-  const Cache cache(rng, KvDtype::bf16, 16, 1, 64, 600);
+  const Cache cache(rng, Kind{KvDtype::bf16}, 16, 1, 64, 600);
   Queries queries = random_queries(rng, cache, 3, 100);
   for (const Kernels* kernels : available_kernels()) {
     queries.window = 0;
@@ -60,7 +60,7 @@ TEST(Attention, SinksTakeTheirShare) {
     const std::uint32_t length = 1 + random_below(rng, round % 3 == 0 ? 1400 : 200);
     const std::uint32_t group = 1 + random_below(rng, 4);
     const std::uint32_t kv_heads = 1 + random_below(rng, 2);
-    const Cache cache(rng, kKvDtypes[round % 3], 1 + random_below(rng, 20), kv_heads, 32, length);
+    const Cache cache(rng, any_kind(rng), 1 + random_below(rng, 20), kv_heads, 32, length);
     Queries queries = random_queries(rng, cache, group, 1 + random_below(rng, std::min(length, 50U)));
     queries.window = round % 4 == 0 ? 0 : 1 + random_below(rng, 300);
     queries.sinks = random_floats(rng, std::size_t{group} * kv_heads, round % 5 == 0 ? 30.0F : 2.0F);
@@ -69,7 +69,7 @@ TEST(Attention, SinksTakeTheirShare) {
     const std::vector<double> exact = exact_row(cache, queries, row, head);
     const std::vector<float> expected = attend(select_kernels(KernelIsa::reference), cache, queries, 1000);
     const std::size_t at = (row * group * kv_heads + head) * std::size_t{32};
-    for (std::uint32_t d = 0; d < 32; ++d) ASSERT_NEAR(expected[at + d], exact[d], 5e-6) << "sink " << queries.sinks[head];
+    for (std::uint32_t d = 0; d < 32; ++d) ASSERT_NEAR(expected[at + d], exact[d], cache.tolerance()) << "sink " << queries.sinks[head];
     for (const Kernels* kernels : available_kernels())
       for (const std::uint32_t rows_per_item : {1U, 1 + random_below(rng, 60), 1000U})
         ASSERT_TRUE(same_bits(attend(*kernels, cache, queries, rows_per_item), expected))

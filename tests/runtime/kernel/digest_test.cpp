@@ -11,6 +11,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/random.h"
@@ -162,15 +163,21 @@ std::vector<float> attend(const Kernels& kernels, const DigestCache& cache, Atte
 }
 
 void add_attention(const Kernels& kernels, Digests& digests) {
-  for (const auto& [name, dtype] : {std::pair("bf16", KvDtype::bf16), {"f32", KvDtype::f32}, {"int8", KvDtype::int8}}) {
+  using Kind = std::tuple<const char*, KvDtype, bool>;
+  for (const auto& [name, dtype, in_pairs] : {Kind("bf16", KvDtype::bf16, false), Kind("f32", KvDtype::f32, false),
+                                              Kind("int8", KvDtype::int8, false), Kind("bf16 in pairs", KvDtype::bf16, true)}) {
     for (const auto& [dim, group] : {std::pair(16U, 1U), {48U, 2U}, {64U, 3U}, {80U, 5U}, {128U, 4U}, {256U, 1U}, {576U, 2U}}) {
       for (const auto& [rows, length] : {std::pair(1U, 1U), {1U, 700U}, {35U, 530U}}) {
         Random random(dim + length);
         const DigestCache cache(kernels, random, dtype, dim, length);
         const std::vector<float> q = uniform(random, std::size_t{rows} * group * dim, 2.0F);
         const std::vector<float> sinks = uniform(random, group, 4.0F);
-        const AttentionItem item{
-            .q = q.data(), .q_stride = std::size_t{group} * dim, .rows = rows, .first_position = length - rows, .group = group};
+        const AttentionItem item{.q = q.data(),
+                                 .q_stride = std::size_t{group} * dim,
+                                 .rows = rows,
+                                 .first_position = length - rows,
+                                 .group = group,
+                                 .in_pairs = in_pairs};
         const std::string key = std::string(" ") + name + " dim=" + std::to_string(dim) + " group=" + std::to_string(group) +
                                 " rows=" + std::to_string(rows) + " tokens=" + std::to_string(length);
         digests["attend" + key] = digest_of(attend(kernels, cache, item, false));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "runtime/kernel/kernel_fixtures.h"
 
@@ -167,6 +168,7 @@ struct Request {
     std::vector<float> out(rows * kGroup * kDim);
     AttentionItem item{.q = q.data() + first * kGroup * kDim, .out = out.data(), .rows = rows, .first_position = first_position + first};
     item.q_stride = item.out_stride = kGroup * kDim;
+    item.in_pairs = in_pairs;
     item.group = kGroup;
     item.blocks = blocks.data();
     item.scale = 0.125F;
@@ -180,6 +182,7 @@ struct Request {
   }
 
   const Kernels& kernels;
+  bool in_pairs = false;
   std::uint32_t first_position = kFirst;  // of row 0
   std::vector<float> q, k, v;
   PagedKvLayer layer;
@@ -194,6 +197,7 @@ TEST_P(NotANumber, AQuerySpoilsItsOwnRowAndHead) {
   const std::vector<float> q = request.q;
   constexpr std::size_t kHead = (std::size_t{17} * Request::kGroup + 1) * Request::kDim;
   for (request.first_position = 0; request.first_position <= 600; request.first_position += 200) {
+    request.in_pairs = request.first_position % 400 == 0;
     request.q = q;
     const std::vector<float> clean = request.attend();
     for (const float bad : kBad) {
@@ -211,8 +215,9 @@ TEST_P(NotANumber, AQuerySpoilsItsOwnRowAndHead) {
 // In the first segment, in the last full one, and among the rows themselves: rows that do not see the key keep their bits.
 TEST_P(NotANumber, AKeySpoilsEveryRowThatSeesIt) {
   Rng rng(66);
-  for (const KvDtype dtype : {KvDtype::bf16, KvDtype::f32}) {
+  for (const auto& [dtype, in_pairs] : {std::pair(KvDtype::bf16, false), {KvDtype::f32, false}, {KvDtype::bf16, true}}) {
     Request request(kernels(), rng, dtype);
+    request.in_pairs = in_pairs;
     const std::vector<float> clean = request.attend();
     for (const float bad : kBad) {
       for (const std::uint32_t token : {0U, 63U, 511U, 512U, 599U, 610U, 639U}) {
@@ -232,8 +237,9 @@ TEST_P(NotANumber, AKeySpoilsEveryRowThatSeesIt) {
 
 TEST_P(NotANumber, AValueSpoilsItsDimOfEveryRowThatSeesIt) {
   Rng rng(67);
-  for (const KvDtype dtype : {KvDtype::bf16, KvDtype::f32}) {
+  for (const auto& [dtype, in_pairs] : {std::pair(KvDtype::bf16, false), {KvDtype::f32, false}, {KvDtype::bf16, true}}) {
     Request request(kernels(), rng, dtype);
+    request.in_pairs = in_pairs;
     const std::vector<float> clean = request.attend();
     for (const float bad : kBad) {
       for (const std::uint32_t token : {0U, 511U, 599U}) {

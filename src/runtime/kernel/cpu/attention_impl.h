@@ -8,11 +8,13 @@
 // Included by one file per instruction set, which is compiled for it; everything is local to that file. Called by the decoder's attention
 // phase, on every thread of the pool, each with scratch of its own. It reads the cache that the phase before has written.
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "runtime/kernel/attention_scratch.h"
 #include "runtime/kernel/cpu/attention_scores.h"
 #include "runtime/kernel/cpu/attention_tile.h"
+#include "runtime/kernel/cpu/flush_denormals.h"
 #include "runtime/kernel/cpu/vec_math.h"
 
 namespace quire {
@@ -47,11 +49,22 @@ float take_sum(const Pass& pass, std::uint32_t query, float maximum, float sum) 
   return lanes[0];
 }
 
+template <int>
+void store_as_bf16(Vec values, std::uint16_t* to);
+
+// 16 weights to their place among the scores of a query; of pairs rounded, where the processor multiplies pairs in half the room.
+void put_weights(const Pass& pass, float* scores, std::uint32_t sub, Vec weights) {
+  if constexpr (Vec::kMultipliesPairs)
+    store_as_bf16<0>(weights, reinterpret_cast<std::uint16_t*>(scores) + std::size_t{16} * sub);
+  else
+    (pass.item->in_pairs ? weights.to_bf16() : weights).store(scores + std::size_t{16} * sub);
+}
+
 // Scores of one query to weights, in place; updates its maximum and sum and returns the factor for what it has summed so far.
 // The running softmax of the contract: a new maximum scales down what was summed before.
 float take_weights(const Pass& pass, std::uint32_t query, float* scores, Seen seen, std::uint32_t num_subtiles) {
   if (seen.begin >= seen.end) {
-    for (std::uint32_t sub = 0; sub < num_subtiles; ++sub) Vec::zero().store(scores + std::size_t{16} * sub);
+    for (std::uint32_t sub = 0; sub < num_subtiles; ++sub) put_weights(pass, scores, sub, Vec::zero());
     return 1.0F;
   }
   const Vec lowest = Vec::set(-INFINITY);
@@ -64,7 +77,7 @@ float take_weights(const Pass& pass, std::uint32_t query, float* scores, Seen se
   Vec sums = Vec::zero();
   for (std::uint32_t sub = 0; sub < num_subtiles; ++sub) {
     const Vec p = seen.keep(exp_polynomial(Vec::load(scores + std::size_t{16} * sub) - Vec::set(maximum)), sub, Vec::zero());
-    p.store(scores + std::size_t{16} * sub);
+    put_weights(pass, scores, sub, p);
     sums = sums + p;
   }
   return take_sum(pass, query, maximum, sums.sum());
@@ -87,9 +100,9 @@ void take_whole_weights(const Pass& pass, std::uint32_t query, float* factors) {
   }
   for (std::uint32_t sub = 0; sub < kSubtiles; ++sub) {
     for (int r = 0; r < R; ++r) {
-      float* scores = pass.scratch.scores + r * kTileTokens + 16 * sub;
-      const Vec p = exp_polynomial(Vec::load(scores) - Vec::set(maxima[r]));
-      p.store(scores);
+      float* scores = pass.scratch.scores + r * kTileTokens;
+      const Vec p = exp_polynomial(Vec::load(scores + 16 * sub) - Vec::set(maxima[r]));
+      put_weights(pass, scores, sub, p);
       sums[r] = sums[r] + p;
     }
   }
@@ -107,16 +120,28 @@ void scale_weights(const Pass& pass, const Tile& tile, std::uint32_t num_subtile
   }
 }
 
-// C vectors of R outputs from dim d on; load(t, i) is vector i of the values of token t there.
 template <int R, int C, class Load>
+void add_value_pairs(const Pass& pass, std::uint32_t query, const float* factors, Seen tokens, std::uint32_t d, Load load);
+
+// In which order the tokens of a tile are added, `t` ascending from `begin` to `end`: in pairs the odd one first, if both are seen.
+template <bool kPairs>
+std::uint32_t in_order(std::uint32_t t, Seen tokens) {
+  const std::uint32_t other = t ^ 1U;
+  return kPairs && other >= tokens.begin && other < tokens.end ? other : t;
+}
+
+// C vectors of R outputs from dim d on; load(t, i) is vector i of the values of token t there, or of the pair t.
+template <int R, int C, bool kPairs, class Load>
 void add_values(const Pass& pass, std::uint32_t query, const float* factors, Seen tokens, std::uint32_t d, Load load) {
+  if constexpr (Vec::kMultipliesPairs) return add_value_pairs<R, C>(pass, query, factors, tokens, d, load);
   const std::uint32_t dim = pass.layer->head_dim;
   float* out = pass.scratch.out + std::size_t{query} * dim + d;
   const float* p = pass.scratch.scores;
   Vec acc[R][C];
   for (int r = 0; r < R; ++r)
     for (int c = 0; c < C; ++c) acc[r][c] = Vec::load(out + r * dim + 16 * c) * Vec::set(factors[r]);
-  for (std::uint32_t t = tokens.begin; t < tokens.end; ++t) {
+  for (std::uint32_t i = tokens.begin; i < tokens.end; ++i) {
+    const std::uint32_t t = in_order<kPairs>(i, tokens);
     Vec v[C];
     for (int c = 0; c < C; ++c) v[c] = load(t, c);
     for (int r = 0; r < R; ++r) {
@@ -129,13 +154,13 @@ void add_values(const Pass& pass, std::uint32_t query, const float* factors, See
 }
 
 // R queries against the tile in the scratch.
-template <int R>
+template <int R, bool kPairs>
 void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
   // What any of them sees: windows move on with the rows.
   const Seen seen{seen_of(pass, query, tile).begin, seen_of(pass, query + R - 1, tile).end};
   if (seen.begin >= seen.end) return;
   const std::uint32_t num_subtiles = (seen.end + 15) / 16;
-  take_scores<R>(pass, tile, query, num_subtiles);
+  take_scores<R, kPairs>(pass, tile, query, num_subtiles);
   float factors[R];
   const bool whole = seen_of(pass, query, tile).covers() && seen_of(pass, query + R - 1, tile).covers();
   if (whole) take_whole_weights<R>(pass, query, factors);
@@ -148,15 +173,18 @@ void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
   std::uint32_t d = 0;
   const auto load = [&](std::uint32_t t, int c) { return Vec::load(pass.scratch.values + std::size_t{t} * dim + d + 16 * c); };
   for (; d + 16 * Vec::kValueVectors <= dim; d += 16 * Vec::kValueVectors)
-    add_values<R, Vec::kValueVectors>(pass, query, factors, seen, d, load);
-  for (; d < dim; d += 16) add_values<R, 1>(pass, query, factors, seen, d, load);
+    add_values<R, Vec::kValueVectors, kPairs>(pass, query, factors, seen, d, load);
+  for (; d < dim; d += 16) add_values<R, 1, kPairs>(pass, query, factors, seen, d, load);
 }
+
+template <int>
+Vec value_pair(const Tile& tile, Seen seen, std::uint32_t pair, std::uint32_t d);
 
 // One row with R query heads, all of which see the same of the tile. The next tile's keys are fetched beside the products with this one's
 // keys, and its values beside those with its values: all at once they are more than can be under way, and memory rests thereafter.
-template <int R>
+template <int R, bool kPairs>
 void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
-  take_scores_once<R>(pass, tile, next);
+  take_scores_once<R, kPairs>(pass, tile, next);
   const Seen seen = seen_of(pass, 0, tile);
   float factors[R];
   if (seen.covers()) take_whole_weights<R>(pass, 0, factors);
@@ -169,9 +197,15 @@ void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
   fetch_values(pass, next, tile.count, kTileTokens);
   const auto add_all = [&](auto load) {
     for (; d + 16 * Vec::kValueVectors <= pass.layer->head_dim; d += 16 * Vec::kValueVectors)
-      add_values<R, Vec::kValueVectors>(pass, 0, factors, seen, d, load);
-    for (; d < pass.layer->head_dim; d += 16) add_values<R, 1>(pass, 0, factors, seen, d, load);
+      add_values<R, Vec::kValueVectors, kPairs>(pass, 0, factors, seen, d, load);
+    for (; d < pass.layer->head_dim; d += 16) add_values<R, 1, kPairs>(pass, 0, factors, seen, d, load);
   };
+  if constexpr (Vec::kMultipliesPairs)
+    return add_all([&](std::uint32_t pair, int c) {
+      fetch_beside(2 * pair, c);
+      fetch_beside(2 * pair + 1, c);
+      return value_pair<0>(tile, seen, pair, d + 16 * static_cast<std::uint32_t>(c));
+    });
   if (pass.layer->dtype == KvDtype::bf16)
     return add_all([&](std::uint32_t t, int c) {
       fetch_beside(t, c);
@@ -184,17 +218,26 @@ void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
   });
 }
 
-template <int R>
 // Takes queries R at a time and the rest in fewer, so that no loop has a variable number of registers.
+template <int R, bool kPairs>
 void attend_queries(const Pass& pass, std::uint32_t query, const Tile& tile) {
-  for (; query + R <= pass.num_queries; query += R) attend_tile<R>(pass, query, tile);
-  if constexpr (R > 1) attend_queries<R - 1>(pass, query, tile);
+  for (; query + R <= pass.num_queries; query += R) attend_tile<R, kPairs>(pass, query, tile);
+  if constexpr (R > 1) attend_queries<R - 1, kPairs>(pass, query, tile);
 }
 
-template <int R>
+template <int R, bool kPairs>
 void attend_once(const Pass& pass, const Tile& tile, const Tile& next) {
-  if (pass.num_queries == R) return attend_tile_once<R>(pass, tile, next);
-  if constexpr (R > 1) attend_once<R - 1>(pass, tile, next);
+  if (pass.num_queries == R) return attend_tile_once<R, kPairs>(pass, tile, next);
+  if constexpr (R > 1) attend_once<R - 1, kPairs>(pass, tile, next);
+}
+
+// All queries against a tile.
+template <bool kPairs>
+void attend_to(const Pass& pass, const Tile& tile, const Tile& next, bool once) {
+  if (once) return attend_once<Vec::kQueries, kPairs>(pass, tile, next);
+  load_keys(pass, tile, next);
+  load_values(pass, tile);
+  attend_queries<Vec::kQueries, kPairs>(pass, 0, tile);
 }
 
 void begin_segment(const Pass& pass) {
@@ -252,13 +295,10 @@ void walk_segments(const Pass& pass, Stretch stretch, Finish finish, FindAfter f
     if (next.count == 0) find_after(after);
     const Tile& fetched = next.count == 0 ? after : next;
     if (pass.layer->dtype == KvDtype::int8) load_scales(pass, tile);
-    if (once) {
-      attend_once<Vec::kQueries>(pass, tile, fetched);
-    } else {
-      load_keys(pass, tile, fetched);
-      load_values(pass, tile);
-      attend_queries<Vec::kQueries>(pass, 0, tile);
-    }
+    if (Vec::kMultipliesPairs || pass.item->in_pairs)
+      attend_to<true>(pass, tile, fetched, once);
+    else if constexpr (!Vec::kMultipliesPairs)
+      attend_to<false>(pass, tile, fetched, once);
     if ((i + 1) % kSegmentTiles == 0 || next.count == 0) finish(i / kSegmentTiles);
   }
 }
@@ -345,7 +385,7 @@ struct OwnRow {
     AttentionScratch& s = pass.scratch;
     const std::size_t at = std::size_t{row} * item.group;
     for (float** part : {&s.maxima, &s.sums, &s.total_maxima, &s.total_sums}) *part += at;
-    for (float** part : {&s.out, &s.total_out}) *part += at * pass.layer->head_dim;
+    for (float** part : {&s.queries, &s.out, &s.total_out}) *part += at * pass.layer->head_dim;
   }
   OwnRow(const OwnRow&) = delete;
   OwnRow& operator=(const OwnRow&) = delete;
@@ -393,10 +433,13 @@ void run_partial(const Pass& pass) {
 }
 
 void attend_impl(const PagedKvLayer& layer, const AttentionItem& item, std::byte* scratch) {
+  std::optional<FlushDenormals> scope;
+  if (item.in_pairs) scope.emplace();
   Pass pass{&layer, &item, layout_attention_scratch(reinterpret_cast<float*>(scratch), layer.head_dim, item.group), 0, 0};
   for (std::uint32_t row = 0; row < item.rows; row += kAttentionItemRows) {
     pass.first_row = row;
     pass.num_queries = (item.rows - row < kAttentionItemRows ? item.rows - row : kAttentionItemRows) * item.group;
+    if (item.in_pairs) round_queries(pass);
     if (item.sharing != nullptr)
       run_sharing(pass);
     else
@@ -404,7 +447,9 @@ void attend_impl(const PagedKvLayer& layer, const AttentionItem& item, std::byte
   }
 }
 
-void join_impl(const PagedKvLayer& layer, const AttentionItem& item) {
+[[maybe_unused]] void join_impl(const PagedKvLayer& layer, const AttentionItem& item) {
+  std::optional<FlushDenormals> scope;
+  if (item.in_pairs) scope.emplace();
   const std::uint32_t dim = layer.head_dim;
   for (std::uint32_t i = 0; i < item.group; ++i) {
     const AttentionPartial total = partial_of(item, dim, item.first_segment);

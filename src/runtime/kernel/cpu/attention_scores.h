@@ -15,16 +15,17 @@ Vec to_scores(const Pass& pass, const Tile& tile, std::uint32_t sub, Vec product
   return pass.item->soft_cap == 0.0F ? finite_or_nan(scores) : soft_capped(scores, Vec::set(pass.item->soft_cap));
 }
 
-// S subtiles from `sub` on against R queries: a query's value, once loaded, meets the keys of all.
-template <int R, int S>
+// S subtiles from `sub` on against R queries: a query's value, once loaded, meets the keys of all. In pairs the dims of a pair join one
+// chain, the odd one first.
+template <int R, int S, bool kPairs>
 void take_scores_of(const Pass& pass, const Tile& tile, const float* const* q, std::uint32_t sub) {
   const std::uint32_t dim = pass.layer->head_dim;
   const std::size_t subtile = std::size_t{dim} * 16;
   const float* k = pass.scratch.keys + sub * subtile;
   Vec even[R][S];
-  Vec odd[R][S];
+  Vec odd[kPairs ? 1 : R][S];
   for (int r = 0; r < R; ++r)
-    for (int s = 0; s < S; ++s) even[r][s] = odd[r][s] = Vec::zero();
+    for (int s = 0; s < S; ++s) even[r][s] = odd[kPairs ? 0 : r][s] = Vec::zero();
   for (std::uint32_t d = 0; d < dim; d += 2, k += 32) {
     Vec k0[S];
     Vec k1[S];
@@ -33,34 +34,50 @@ void take_scores_of(const Pass& pass, const Tile& tile, const float* const* q, s
     for (int r = 0; r < R; ++r) {
       const Vec q0 = Vec::set(q[r][d]);
       const Vec q1 = Vec::set(q[r][d + 1]);
+      Vec(&of_odd)[S] = kPairs ? even[r] : odd[kPairs ? 0 : r];
+      for (int s = 0; s < S; ++s) of_odd[s] = Vec::fma(q1, k1[s], of_odd[s]);
       for (int s = 0; s < S; ++s) even[r][s] = Vec::fma(q0, k0[s], even[r][s]);
-      for (int s = 0; s < S; ++s) odd[r][s] = Vec::fma(q1, k1[s], odd[r][s]);
     }
   }
   for (int r = 0; r < R; ++r)
     for (int s = 0; s < S; ++s) {
       const std::uint32_t at = sub + static_cast<std::uint32_t>(s);
-      to_scores(pass, tile, at, even[r][s] + odd[r][s]).store(pass.scratch.scores + r * kTileTokens + std::size_t{at} * 16);
+      const Vec products = kPairs ? even[r][s] : even[r][s] + odd[kPairs ? 0 : r][s];
+      to_scores(pass, tile, at, products).store(pass.scratch.scores + r * kTileTokens + std::size_t{at} * 16);
     }
 }
 
-template <int R>
+template <int R, int S>
+void take_scores_of_pairs(const Pass& pass, const Tile& tile, const float* const* q, std::uint32_t sub);
+
+template <int R, bool kPairs>
 void take_scores(const Pass& pass, const Tile& tile, std::uint32_t query, std::uint32_t num_subtiles) {
   const float* q[R];
-  for (int r = 0; r < R; ++r) q[r] = pass.q(query + static_cast<std::uint32_t>(r));
+  for (int r = 0; r < R; ++r) q[r] = pass.factor(query + static_cast<std::uint32_t>(r));
+  constexpr int kTogether = kPairs ? Vec::kPairSubtiles : Vec::kScoreSubtiles;
   std::uint32_t sub = 0;
-  for (; sub + Vec::kScoreSubtiles <= num_subtiles; sub += Vec::kScoreSubtiles) take_scores_of<R, Vec::kScoreSubtiles>(pass, tile, q, sub);
-  for (; sub < num_subtiles; ++sub) take_scores_of<R, 1>(pass, tile, q, sub);
+  if constexpr (Vec::kMultipliesPairs) {
+    for (; sub + kTogether <= num_subtiles; sub += kTogether) take_scores_of_pairs<R, kTogether>(pass, tile, q, sub);
+    for (; sub < num_subtiles; ++sub) take_scores_of_pairs<R, 1>(pass, tile, q, sub);
+  } else {
+    for (; sub + kTogether <= num_subtiles; sub += kTogether) take_scores_of<R, kTogether, kPairs>(pass, tile, q, sub);
+    for (; sub < num_subtiles; ++sub) take_scores_of<R, 1, kPairs>(pass, tile, q, sub);
+  }
 }
 
-// N words of 16 keys, that is 2 N dims from `dim` on, against R queries.
 template <int R, int N>
+void add_pairs(const Words& words, const float* const* q, std::uint32_t dim, Vec* sums);
+
+// N words of 16 keys, that is 2 N dims from `dim` on, against R queries; in pairs in one chain, the odd dim first.
+template <int R, int N, bool kPairs>
 void add_products(const Words& words, const float* const* q, std::uint32_t dim, Vec* even, Vec* odd) {
+  if constexpr (Vec::kMultipliesPairs) return add_pairs<R, N>(words, q, dim, even);
+  Vec* const of_odd = kPairs ? even : odd;
   for (int w = 0; w < N; ++w) {
     const Vec k0 = words.even(w);
     const Vec k1 = words.odd(w);
+    for (int r = 0; r < R; ++r) of_odd[r] = Vec::fma(Vec::set(q[r][dim + 2 * static_cast<std::uint32_t>(w) + 1]), k1, of_odd[r]);
     for (int r = 0; r < R; ++r) even[r] = Vec::fma(Vec::set(q[r][dim + 2 * static_cast<std::uint32_t>(w)]), k0, even[r]);
-    for (int r = 0; r < R; ++r) odd[r] = Vec::fma(Vec::set(q[r][dim + 2 * static_cast<std::uint32_t>(w) + 1]), k1, odd[r]);
   }
 }
 
@@ -77,10 +94,10 @@ void add_products_of_codes(const Words& words, std::uint32_t n, const float* con
 }
 
 // take_scores<R> of queries 0 .. R - 1, straight from the cache.
-template <int R>
+template <int R, bool kPairs>
 void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
   const float* q[R];
-  for (int r = 0; r < R; ++r) q[r] = pass.q(static_cast<std::uint32_t>(r));
+  for (int r = 0; r < R; ++r) q[r] = pass.factor(static_cast<std::uint32_t>(r));
   const std::uint32_t dim = pass.layer->head_dim;
   for (std::uint32_t sub = 0; sub * 16 < tile.count; ++sub) {
     fetch_keys(pass, next, sub);
@@ -88,14 +105,15 @@ void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
     Vec odd[R];
     for (int r = 0; r < R; ++r) even[r] = odd[r] = Vec::zero();
     std::uint32_t d = 0;
-    for (; pass.layer->dtype == KvDtype::int8 && d < dim; d += 64) {
+    for (; !kPairs && pass.layer->dtype == KvDtype::int8 && d < dim; d += 64) {
       const std::uint32_t n = dim - d < 64 ? (dim - d) / 4 : 16;
       add_products_of_codes<R>(Words::transpose(tile.keys + std::size_t{16} * sub, d, n), n, q, d, even, odd);
     }
     for (; d + 32 <= dim; d += 32)
-      add_products<R, 16>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 16), q, d, even, odd);
-    if (d < dim) add_products<R, 8>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 8), q, d, even, odd);
-    for (int r = 0; r < R; ++r) to_scores(pass, tile, sub, even[r] + odd[r]).store(pass.scratch.scores + r * kTileTokens + sub * 16);
+      add_products<R, 16, kPairs>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 16), q, d, even, odd);
+    if (d < dim) add_products<R, 8, kPairs>(Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{2} * d, 8), q, d, even, odd);
+    for (int r = 0; r < R; ++r)
+      to_scores(pass, tile, sub, kPairs ? even[r] : even[r] + odd[r]).store(pass.scratch.scores + r * kTileTokens + sub * 16);
   }
 }
 

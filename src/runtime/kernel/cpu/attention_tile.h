@@ -32,6 +32,10 @@ struct Pass {
     const std::uint32_t row = first_row + query / item->group;
     return (item->sharing == nullptr ? item->q + row * item->q_stride : item->sharing[row].q) + head(query);
   }
+  // What the keys meet.
+  [[nodiscard]] const float* factor(std::uint32_t query) const {
+    return item->in_pairs ? scratch.queries + std::size_t{query} * layer->head_dim : q(query);
+  }
   [[nodiscard]] float* out(std::uint32_t query) const {
     const std::uint32_t row = first_row + query / item->group;
     return (item->sharing == nullptr ? item->out + row * item->out_stride : item->sharing[row].out) + head(query);
@@ -102,23 +106,56 @@ void load_scales(const Pass& pass, Tile& tile) {
   }
 }
 
+// Nearest even; NaN stays NaN, and what is smaller than the smallest normal number becomes zero. (base/half.h would be shared with files
+// that are compiled for other processors.)
+std::uint16_t rounded_to_bf16(float value) {
+  std::uint32_t bits = 0;
+  __builtin_memcpy(&bits, &value, sizeof bits);
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+  if (magnitude < 0x800000U) bits &= 0x80000000U;
+  if (magnitude > 0x7F800000U) return static_cast<std::uint16_t>(bits >> 16U | 0x40U);
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16U & 1U)) >> 16U);
+}
+
+// Queries of an item in pairs to the scratch. They are few beside the products.
+void round_queries(const Pass& pass) {
+  const std::uint32_t dim = pass.layer->head_dim;
+  for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
+    const float* const q = pass.q(i);
+    float* const rounded = pass.scratch.queries + std::size_t{i} * dim;
+    for (std::uint32_t d = 0; d < dim; ++d) {
+      const std::uint16_t bits = rounded_to_bf16(q[d]);
+      const std::uint32_t widened = std::uint32_t{bits} << 16U;
+      if (Vec::kMultipliesPairs)
+        __builtin_memcpy(reinterpret_cast<std::uint16_t*>(rounded) + d, &bits, sizeof bits);
+      else
+        __builtin_memcpy(rounded + d, &widened, sizeof widened);
+    }
+  }
+}
+
+// Defined where Vec::kMultipliesPairs (x86/attention_bf16.cpp), as are its like in the other headers.
+template <int>
+void load_value_pairs(const Pass& pass, const Tile& tile);
+
 void load_keys(const Pass& pass, const Tile& tile, const Tile& next) {
   const std::uint32_t dim = pass.layer->head_dim;
   const std::uint32_t per_word = 4 / element_bytes(pass.layer->dtype);
   const std::uint32_t num_words = dim / per_word;
+  const std::uint32_t stored_per_word = Vec::kMultipliesPairs ? 1 : per_word;
   for (std::uint32_t sub = 0; sub * 16 < tile.count; ++sub) {
     fetch_keys(pass, next, sub);
     fetch_values(pass, next, 16 * sub, 16 * sub + 16);
-    float* out = pass.scratch.keys + std::size_t{sub} * dim * 16;
+    float* out = pass.scratch.keys + std::size_t{sub} * num_words * stored_per_word * 16;
     for (std::uint32_t first = 0; first < num_words; first += 16) {
       const std::uint32_t n = num_words - first < 16 ? num_words - first : 16;
       const Words words = Words::transpose(tile.keys + std::size_t{16} * sub, std::size_t{4} * first, n);
       for (std::uint32_t w = 0; w < n; ++w) {
-        float* const at = out + std::size_t{first + w} * per_word * 16;
+        float* const at = out + std::size_t{first + w} * stored_per_word * 16;
         const int word = static_cast<int>(w);
-        if (per_word == 1) words.store(word, at);
-        if (per_word == 2) words.store_bf16(word, at, at + 16);
-        for (int i = 0; i < 4 && per_word == 4; ++i) words.code(word, i).store(at + std::size_t{16} * i);
+        if (stored_per_word == 1) words.store(word, at);
+        if (stored_per_word == 2) words.store_bf16(word, at, at + 16);
+        for (int i = 0; i < 4 && stored_per_word == 4; ++i) words.code(word, i).store(at + std::size_t{16} * i);
       }
     }
   }
@@ -126,6 +163,7 @@ void load_keys(const Pass& pass, const Tile& tile, const Tile& next) {
 
 void load_values(const Pass& pass, const Tile& tile) {
   const std::uint32_t dim = pass.layer->head_dim;
+  if constexpr (Vec::kMultipliesPairs) return load_value_pairs<0>(pass, tile);
   float* out = pass.scratch.values;
   for (std::uint32_t t = 0; t < tile.count; ++t, out += dim) {
     for (std::uint32_t d = 0; d < dim; d += 16) {

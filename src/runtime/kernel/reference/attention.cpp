@@ -1,6 +1,7 @@
 // Paged attention in plain C++: the contract of attention.h written down as a program. Every fast kernel is compared with it bit for bit,
 // and builds for other processors use it. Called like the others, on every thread of the pool. It is written to be read, not to be fast; a
 // change here changes the bits of all.
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -36,13 +37,32 @@ std::size_t offset_of(const PagedKvLayer& layer, const AttentionItem& item, std:
          position % layer.block_size * layer.token_stride;
 }
 
+// An item in pairs: a number that is multiplied, and one that was computed.
+float factor_of(const AttentionItem& item, float value) {
+  return item.in_pairs ? bf16_to_float(float_to_bf16(flushed(value))) : value;
+}
+float kept(const AttentionItem& item, float value) {
+  return item.in_pairs ? flushed(value) : value;
+}
+
+// acc = acc + x[1] * y[1], then + x[0] * y[0].
+float add_pair(float acc, std::array<float, 2> x, std::array<float, 2> y) {
+  acc = flushed(std::fma(x[1], flushed(y[1]), acc));
+  return flushed(std::fma(x[0], flushed(y[0]), acc));
+}
+
 float score(const PagedKvLayer& layer, const AttentionItem& item, const float* q, std::uint32_t position) {
   const std::size_t at = offset_of(layer, item, position);
   float even = 0.0F;
   float odd = 0.0F;
   for (std::uint32_t d = 0; d < layer.head_dim; d += 2) {
-    even = std::fma(q[d], element(layer, layer.keys, at + d), even);
-    odd = std::fma(q[d + 1], element(layer, layer.keys, at + d + 1), odd);
+    const std::array k{element(layer, layer.keys, at + d), element(layer, layer.keys, at + d + 1)};
+    if (item.in_pairs) {
+      even = add_pair(even, {factor_of(item, q[d]), factor_of(item, q[d + 1])}, k);
+      continue;
+    }
+    even = std::fma(q[d], k[0], even);
+    odd = std::fma(q[d + 1], k[1], odd);
   }
   const float chains = layer.dtype == KvDtype::int8 ? (even + odd) * row_scale(layer, layer.keys, at) : even + odd;
   const float product = chains * item.scale;
@@ -76,10 +96,15 @@ void attend_tile(const PagedKvLayer& layer, const AttentionItem& item, const flo
   sums.maximum = next;
   for (std::uint32_t t = begin; t < count && layer.dtype == KvDtype::int8; ++t)
     p[t] *= row_scale(layer, layer.values, offset_of(layer, item, tile + t));
+  const auto value = [&](std::uint32_t t, std::uint32_t d) {
+    return t < begin || t >= count ? 0.0F : element(layer, layer.values, offset_of(layer, item, tile + t) + d);
+  };
   for (std::uint32_t d = 0; d < layer.head_dim; ++d) {
-    sums.out[d] *= factor;
-    for (std::uint32_t t = begin; t < count; ++t)
-      sums.out[d] = std::fma(p[t], element(layer, layer.values, offset_of(layer, item, tile + t) + d), sums.out[d]);
+    float& out = sums.out[d];
+    out = kept(item, out * factor);
+    for (std::uint32_t t = begin; t < count && !item.in_pairs; ++t) out = std::fma(p[t], value(t, d), out);
+    for (std::uint32_t t = begin & ~1U; t < count && item.in_pairs; t += 2)
+      out = add_pair(out, {factor_of(item, p[t]), factor_of(item, p[t + 1])}, {value(t, d), value(t + 1, d)});
   }
 }
 
@@ -94,13 +119,13 @@ void attend_segment(const PagedKvLayer& layer, const AttentionItem& item, const 
     attend_tile(layer, item, q, tile, begin > tile ? begin - tile : 0, end - tile < kTileTokens ? end - tile : kTileTokens, sums);
 }
 
-void join(const Sums& next, std::uint32_t head_dim, Sums& sums) {
+void join(const AttentionItem& item, const Sums& next, std::uint32_t head_dim, Sums& sums) {
   const float maximum = next.maximum > sums.maximum ? next.maximum : sums.maximum;
   const float a = exp_polynomial(sums.maximum - maximum);
   const float b = exp_polynomial(next.maximum - maximum);
   sums.maximum = maximum;
   sums.sum = std::fma(sums.sum, a, next.sum * b);
-  for (std::uint32_t d = 0; d < head_dim; ++d) sums.out[d] = std::fma(sums.out[d], a, next.out[d] * b);
+  for (std::uint32_t d = 0; d < head_dim; ++d) sums.out[d] = kept(item, std::fma(sums.out[d], a, kept(item, next.out[d] * b)));
 }
 
 // The outcome of query head i of the item, when all of its segments have joined.
@@ -112,7 +137,8 @@ void finish(const PagedKvLayer& layer, const AttentionItem& item, std::uint32_t 
     factor = exp_polynomial(sums.maximum - maximum);
     sums.sum = std::fma(sums.sum, factor, exp_polynomial(sink - maximum));
   }
-  for (std::uint32_t d = 0; d < layer.head_dim; ++d) out[d] = (item.sinks == nullptr ? sums.out[d] : sums.out[d] * factor) / sums.sum;
+  for (std::uint32_t d = 0; d < layer.head_dim; ++d)
+    out[d] = kept(item, (item.sinks == nullptr ? sums.out[d] : kept(item, sums.out[d] * factor)) / sums.sum);
 }
 
 void attend_one(const PagedKvLayer& layer, const AttentionItem& item, std::uint32_t i, const float* q, std::uint32_t position, float* out) {
@@ -123,7 +149,7 @@ void attend_one(const PagedKvLayer& layer, const AttentionItem& item, std::uint3
   for (std::uint32_t segment = first + 1; segment <= position / kSegmentTokens; ++segment) {
     Sums next{.out = segment_out};
     attend_segment(layer, item, q, position, segment, next);
-    join(next, layer.head_dim, sums);
+    join(item, next, layer.head_dim, sums);
   }
   finish(layer, item, i, sums, out);
 }
@@ -176,7 +202,7 @@ void join_segments(const PagedKvLayer& layer, const AttentionItem& item) {
     };
     Sums sums = sums_of(item.first_segment);
     for (std::uint32_t segment = item.first_segment + 1; segment < item.end_segment; ++segment)
-      join(sums_of(segment), layer.head_dim, sums);
+      join(item, sums_of(segment), layer.head_dim, sums);
     finish(layer, item, i, sums, item.out + head_offset(layer, item, i));
   }
 }

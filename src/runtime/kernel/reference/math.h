@@ -4,10 +4,16 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "base/exp_constants.h"
 
 namespace quire::reference {
+
+// What is smaller than the smallest normal number counts as zero.
+inline float flushed(float value) {
+  return std::fabs(value) < std::numeric_limits<float>::min() ? std::copysign(0.0F, value) : value;
+}
 
 // exp(x) for x clamped to [-87.3, 88.3], NaN for NaN; relative error below 2e-7. Vector versions perform the same operations in the same
 // order.

@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "runtime/kernel/implementations.h"
 #include "runtime/kernel/packed_layout.h"
+#include "runtime/kernel/reference/math.h"
 
 namespace quire::reference {
 namespace {
@@ -15,11 +16,6 @@ namespace {
 // The plain kernels keep codes of both integer modes in 16 bits.
 std::int16_t* codes_of(const Activations& x, std::uint32_t row, std::uint32_t group) {
   return reinterpret_cast<std::int16_t*>(x.codes_at(row, group, kGroupColumns * sizeof(std::int16_t)));
-}
-
-// What is smaller than the smallest normal number counts as zero.
-float flushed(float value) {
-  return std::fabs(value) < std::numeric_limits<float>::min() ? std::copysign(0.0F, value) : value;
 }
 
 void round_group(const Activations& x, std::uint32_t row, std::uint32_t group) {

@@ -19,6 +19,8 @@ struct Vec {
   static constexpr int kFewRows = 2, kPanelsOfFew = 2;    // the same where rows are no more than this
   static constexpr int kQueries = 2;                      // queries that share one load of keys or values
   static constexpr int kScoreSubtiles = 1;                // of 16 keys, that share one load of a query
+  static constexpr bool kMultipliesPairs = false;         // no instruction for pairs of bf16 is used
+  static constexpr int kPairSubtiles = 2;                 // as kScoreSubtiles, of products in pairs, which have one chain in place of two
   static constexpr int kValueVectors = 2;                 // vectors of the head worked on together
   float32x4_t a, b, c, d;
 
@@ -91,6 +93,8 @@ struct Vec {
   static Vec max(Vec x, Vec y) { return {larger(x.a, y.a), larger(x.b, y.b), larger(x.c, y.c), larger(x.d, y.d)}; }
   static Vec min(Vec x, Vec y) { return {smaller(x.a, y.a), smaller(x.b, y.b), smaller(x.c, y.c), smaller(x.d, y.d)}; }
   static Vec round(Vec x) { return {vrndnq_f32(x.a), vrndnq_f32(x.b), vrndnq_f32(x.c), vrndnq_f32(x.d)}; }
+  // Nearest bf16, even of two, as floats; NaN stays NaN if its low half is zero.
+  [[nodiscard]] Vec to_bf16() const { return {to_bf16(a), to_bf16(b), to_bf16(c), to_bf16(d)}; }
   // 2^n for integral n.
   static Vec power_of_two(Vec n) { return {power4(n.a), power4(n.b), power4(n.c), power4(n.d)}; }
 
@@ -104,6 +108,12 @@ struct Vec {
   [[nodiscard]] float largest() const { return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a, c), vmaxq_f32(b, d))); }
 
  private:
+  static float32x4_t to_bf16(float32x4_t x) {
+    const uint32x4_t bits = vreinterpretq_u32_f32(x);
+    const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    const uint32x4_t up = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7FFF)));
+    return vreinterpretq_f32_u32(vandq_u32(up, vdupq_n_u32(0xFFFF0000U)));
+  }
   static float32x4_t widen_bf16(uint16x4_t bits) { return vreinterpretq_f32_u32(vshll_n_u16(bits, 16)); }
   static uint32x4_t shifted(const std::uint8_t* line, int shift) {
     return vshlq_u32(vreinterpretq_u32_u8(vld1q_u8(line)), vdupq_n_s32(-shift));

@@ -66,6 +66,7 @@ constexpr Kernels with_bf16(Kernels table) {
   table.name = "avx512_bf16";
   table.prepare_groups = avx512_bf16::prepare;
   table.matmul = avx512_bf16::matmul;
+  table.attend = avx512_bf16::attend;
   return table;
 }
 constexpr Kernels kAvx512Bf16 = with_bf16(kAvx512);

@@ -18,6 +18,8 @@ struct Vec {
   static constexpr int kFewRows = 2, kPanelsOfFew = 2;    // the same where rows are no more than this
   static constexpr int kQueries = 2;                      // queries that share one load of keys or values
   static constexpr int kScoreSubtiles = 1;                // of 16 keys, that share one load of a query
+  static constexpr bool kMultipliesPairs = false;         // there is no instruction for pairs of bf16
+  static constexpr int kPairSubtiles = 2;                 // as kScoreSubtiles, of products in pairs, which have one chain in place of two
   static constexpr int kValueVectors = 2;                 // vectors of the head worked on together
   __m256 a;
   __m256 b;
@@ -71,6 +73,8 @@ struct Vec {
     constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     return {_mm256_round_ps(x.a, kMode), _mm256_round_ps(x.b, kMode)};
   }
+  // Nearest bf16, even of two, as floats; NaN stays NaN if its low half is zero.
+  [[nodiscard]] Vec to_bf16() const { return {to_bf16(a), to_bf16(b)}; }
   // 2^n for integral n.
   static Vec power_of_two(Vec n) { return {power8(n.a), power8(n.b)}; }
 
@@ -89,6 +93,12 @@ struct Vec {
   }
 
  private:
+  static __m256 to_bf16(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+    return _mm256_castsi256_ps(_mm256_and_si256(up, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+  }
   static __m256 widen_bf16(const std::uint16_t* p) {
     const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));

@@ -17,7 +17,14 @@ struct Vec {
   static constexpr int kFewRows = 2, kPanelsOfFew = 4;    // the same where rows are no more than this
   static constexpr int kQueries = 4;                      // queries that share one load of keys or values
   static constexpr int kScoreSubtiles = 2;                // of 16 keys, that share one load of a query
-  static constexpr int kValueVectors = 4;                 // vectors of the head worked on together
+#ifdef __AVX512BF16__
+  static constexpr bool kMultipliesPairs = true;  // there is an instruction for pairs of bf16, and attention in pairs takes it
+  static constexpr int kPairSubtiles = 4;         // as kScoreSubtiles, of products in pairs
+#else
+  static constexpr bool kMultipliesPairs = false;
+  static constexpr int kPairSubtiles = 2;
+#endif
+  static constexpr int kValueVectors = 4;  // vectors of the head worked on together
   __m512 v;
 
   static Vec zero() { return {_mm512_setzero_ps()}; }
@@ -60,6 +67,13 @@ struct Vec {
   static Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
   static Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
   static Vec round(Vec a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+  // Nearest bf16, even of two, as floats; NaN stays NaN if its low half is zero.
+  [[nodiscard]] Vec to_bf16() const {
+    const __m512i bits = _mm512_castps_si512(v);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+    return {_mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))))};
+  }
   // 2^n for integral n.
   static Vec power_of_two(Vec n) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
