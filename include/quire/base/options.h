@@ -32,7 +32,8 @@ constexpr const char* name_of(KvDtype dtype) {
 }
 
 // How weights meet their activations. Those of 4 to 8 bits: integer dot products with codes of 16 or 8 bits, scaled per 32 values, or
-// floats. Those in bf16: floats, or, with bf16, activations that are rounded to it; such a mode is for models that have such weights.
+// floats. Those in bf16: floats, or, with bf16, activations that are rounded to it; such a mode is for models that have such weights. With
+// int8 and bf16, attention over a cache in bf16 rounds queries and weights to bf16, too.
 enum class ActivationMode : std::uint8_t { int16, f32, int8, bf16 };
 
 // `best`: the fastest that this processor has. One that it lacks is refused when the engine is made. `reference` is plain C++, for

@@ -13,6 +13,7 @@
 #include "core/connect/offload_connector.h"
 #include "engine/tiers/kv_key.h"
 #include "engine/tiers/tier_check.h"
+#include "runtime/remote/remote_address.h"
 
 namespace quire {
 namespace {
