@@ -97,6 +97,22 @@ def test_a_build_without_llguidance_gets_it_once_it_is_there(dev, library, archi
     assert (folder / "build.ninja").exists() != looks_again
 
 
+@pytest.mark.parametrize(("made_by", "is_made_anew"), [(None, True), ("cargo 1.85.0", True), ("cargo 1.87.0", False)])
+def test_a_package_takes_an_archive_that_this_compiler_would_make(dev, made_by, is_made_anew):
+    archive = dev.clone / ".cache" / "llguidance"
+    archive.mkdir(parents=True)
+    (archive / "stamp").write_text("1.9.1\n")
+    fake = dev.clone / "cargo"
+    fake.write_text("#!/bin/sh\necho cargo 1.87.0\n")
+    fake.chmod(0o755)
+    text = f"""source tools/dev/package.sh; find_cargo() {{ echo "{fake}"; }}
+      made_by "{fake}" | sed "1s/.*/{made_by}/" >"$LLGUIDANCE/said"; {"mv" if made_by else "rm"} "$LLGUIDANCE/said" {'"$LLGUIDANCE/made-by"' if made_by else ""}
+      build_llguidance() {{ mkdir -p "$LLGUIDANCE"; echo new >"$LLGUIDANCE/stamp"; }}
+      need_this_llguidance; cat "$LLGUIDANCE/stamp" """
+    status, out, _ = dev(text)
+    assert status == 0 and out == ("new" if is_made_anew else "1.9.1")
+
+
 def test_a_full_disk_is_named(dev):
     status, _, said = dev('df() { printf "Avail\\n 12\\n"; }; die_of "build/release was not built"')
     assert status == 2 and "is full: 12 MiB are free" in said and said.endswith("dev: build/release was not built\n")

@@ -53,6 +53,12 @@ find_cargo() {
   return 1
 }
 
+# made_by CARGO: the compiler of an archive, and how this file has it made. Two archives that agree in both are the same bytes.
+made_by() {
+  "$1" --version
+  sha256sum <"${BASH_SOURCE[0]}"
+}
+
 build_llguidance() (
   crate="llguidance-$LLGUIDANCE_VERSION"
   log=$(log_file llguidance)
@@ -81,7 +87,7 @@ build_llguidance() (
   mv "$scratch/$crate/llguidance.h" "$scratch/made/include"
   mv "$scratch/target/release/libllguidance.a" "$scratch/made/lib"
   mv "$scratch/$crate/LICENSE" "$scratch/made"
-  touch "$scratch/made/names-no-folder"
+  made_by "$cargo" >"$scratch/made/made-by"
   echo "$LLGUIDANCE_VERSION" >"$scratch/made/stamp"
   mv -T "$scratch/made" "$LLGUIDANCE"
 )

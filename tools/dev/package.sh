@@ -25,7 +25,7 @@ make_packages() {
   need_apt $APT_PACKAGE
   need_python build
   need_python package
-  need_folder_free_llguidance
+  need_this_llguidance
   CMAKE_FLAGS+=("-DPython_EXECUTABLE=$VENV/bin/python")
   configure_and_build package quire quire_python quire_python_engine quire_python_files
   rm -rf "$STAGE" "$DIST"
@@ -39,10 +39,15 @@ make_packages() {
   (cd "$DIST" && sha256sum -- *.deb *.tar.gz *.whl | tee SHA256SUMS && du -h -- *)
 }
 
-# A package has structured output. An archive of earlier times names the folder that it was built in; it stays where no other can be had.
-need_folder_free_llguidance() {
-  local old="$LLGUIDANCE.old"
-  [ ! -e "$LLGUIDANCE/names-no-folder" ] || return 0
+# A package has structured output, from an archive that this machine's compiler makes anew as it is: one of an earlier compiler, or one that
+# names the folder it was built in, gives other bytes. It stays where no other can be had.
+need_this_llguidance() {
+  local old="$LLGUIDANCE.old" cargo
+  if cargo=$(find_cargo); then
+    [ "$(cat "$LLGUIDANCE/made-by" 2>/dev/null)" != "$(made_by "$cargo")" ] || return 0
+  elif [ -e "$LLGUIDANCE/made-by" ]; then
+    return 0
+  fi
   rm -rf "$old"
   [ ! -e "$LLGUIDANCE" ] || mv -T "$LLGUIDANCE" "$old"
   want_llguidance

@@ -85,7 +85,7 @@ float take_weights(const Pass& pass, std::uint32_t query, float* scores, Seen se
 
 // take_weights of R queries that see all of a tile: side by side, because one by one they wait for their own maxima and sums.
 template <int R>
-void take_whole_weights(const Pass& pass, std::uint32_t query, float* factors) {
+[[gnu::noinline]] void take_whole_weights(const Pass& pass, std::uint32_t query, float* factors) {
   Vec largest[R];
   float maxima[R];
   Vec sums[R];
@@ -155,7 +155,7 @@ void add_values(const Pass& pass, std::uint32_t query, const float* factors, See
 
 // R queries against the tile in the scratch.
 template <int R, bool kPairs>
-void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
+[[gnu::noinline]] void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
   // What any of them sees: windows move on with the rows.
   const Seen seen{seen_of(pass, query, tile).begin, seen_of(pass, query + R - 1, tile).end};
   if (seen.begin >= seen.end) return;
@@ -183,7 +183,7 @@ Vec value_pair(const Tile& tile, Seen seen, std::uint32_t pair, std::uint32_t d)
 // One row with R query heads, all of which see the same of the tile. The next tile's keys are fetched beside the products with this one's
 // keys, and its values beside those with its values: all at once they are more than can be under way, and memory rests thereafter.
 template <int R, bool kPairs>
-void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
+[[gnu::noinline]] void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
   take_scores_once<R, kPairs>(pass, tile, next);
   const Seen seen = seen_of(pass, 0, tile);
   float factors[R];

@@ -18,7 +18,7 @@ Vec to_scores(const Pass& pass, const Tile& tile, std::uint32_t sub, Vec product
 // S subtiles from `sub` on against R queries: a query's value, once loaded, meets the keys of all. In pairs the dims of a pair join one
 // chain, the odd one first.
 template <int R, int S, bool kPairs>
-void take_scores_of(const Pass& pass, const Tile& tile, const float* const* q, std::uint32_t sub) {
+[[gnu::noinline]] void take_scores_of(const Pass& pass, const Tile& tile, const float* const* q, std::uint32_t sub) {
   const std::uint32_t dim = pass.layer->head_dim;
   const std::size_t subtile = std::size_t{dim} * 16;
   const float* k = pass.scratch.keys + sub * subtile;
@@ -95,7 +95,7 @@ void add_products_of_codes(const Words& words, std::uint32_t n, const float* con
 
 // take_scores<R> of queries 0 .. R - 1, straight from the cache.
 template <int R, bool kPairs>
-void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
+[[gnu::noinline]] void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
   const float* q[R];
   for (int r = 0; r < R; ++r) q[r] = pass.factor(static_cast<std::uint32_t>(r));
   const std::uint32_t dim = pass.layer->head_dim;

@@ -42,7 +42,7 @@ void widen_block(const PackedMatrix& w, const std::uint8_t* panel, std::uint32_t
 // Weights in integers, activations in floats.
 struct WidenedPanel {
   template <int R, int P>
-  static void run(const PanelTask& task) {
+  [[gnu::noinline]] static void run(const PanelTask& task) {
     alignas(64) float scratch[kGroupColumns * kPanelRows];
     const float* x[R];
     Vec acc[R];
@@ -71,7 +71,7 @@ struct FloatPanels {
   }
 
   template <int R, int P>
-  static void run(const PanelTask& task) {
+  [[gnu::noinline]] static void run(const PanelTask& task) {
     const std::size_t panel_bytes = task.w->panel_bytes;
     const std::uint32_t columns = task.w->columns;
     const float* x[R];

@@ -73,7 +73,7 @@ struct Sdot {
   }
 
   template <int R>
-  static void run(const PanelTask& task) {
+  [[gnu::noinline]] static void run(const PanelTask& task) {
     const PackedMatrix& w = *task.w;
     const std::uint32_t groups = w.columns / kGroupColumns;
     const std::size_t scale_bytes = std::size_t{16} * w.scale_bytes;

@@ -98,7 +98,7 @@ struct HalfPanels {
   }
 
   template <int R>
-  static void run(const PanelTask& task) {
+  [[gnu::noinline]] static void run(const PanelTask& task) {
     __m256 a[R];
     __m256 b[R];
     run_half<R>(task, 0, a);

@@ -92,7 +92,7 @@ class Tiles {
     _tile_loadconfig(&config);
   }
 
-  void lay_out(std::uint32_t panel) {
+  [[gnu::noinline]] void lay_out(std::uint32_t panel) {
     const std::size_t scale_bytes = std::size_t{16} * w_.scale_bytes;
     constexpr std::size_t kCodeBytes = code_bytes(kFormat);
     const std::size_t block_bytes = kCodeBytes + kScales * scale_bytes * (w_.has_minimums ? 2 : 1);
@@ -143,7 +143,7 @@ class Tiles {
 
   // R: `count` rounded up; what comes of rows past the last one is dropped.
   template <int R>
-  void run_tile(std::uint32_t row, std::uint32_t count) {
+  [[gnu::noinline]] void run_tile(std::uint32_t row, std::uint32_t count) {
     Vec acc[R];
     for (std::uint32_t r = 0; r < R; ++r)
       acc[r] = stretch_.first_group == 0 || r >= count ? Vec::zero() : Vec::load_first(y_ + (row + r) * y_stride_, outputs_);

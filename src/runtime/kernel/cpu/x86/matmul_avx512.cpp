@@ -65,7 +65,7 @@ struct Vnni {
   }
 
   template <int R>
-  static void run(const PanelTask& task) {
+  [[gnu::noinline]] static void run(const PanelTask& task) {
     const PackedMatrix& w = *task.w;
     const std::uint32_t groups = w.columns / kGroupColumns;
     const std::size_t scale_bytes = std::size_t{16} * w.scale_bytes;

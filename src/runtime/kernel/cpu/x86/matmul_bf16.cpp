@@ -29,7 +29,7 @@ __m512bh pair_everywhere(const std::int8_t* at) {
 
 struct PairPanels {
   template <int R, int P>
-  static void run(const PanelTask& task) {
+  [[gnu::noinline]] static void run(const PanelTask& task) {
     const std::size_t panel_bytes = task.w->panel_bytes;
     const std::int8_t* x = task.x->codes_at(task.first_row, 0, kGroupBytes);
     const std::uint8_t* at = task.panel;
