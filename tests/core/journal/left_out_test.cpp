@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "core/journal/journal_form.h"
 #include "core/journal/pseudonyms.h"
 #include "core/schedule/core_driver.h"
 #include "quire/journal.h"
@@ -72,6 +73,10 @@ class CountedNames final : public HashFunction {
 
 struct Talk {
   std::vector<std::uint8_t> bytes;
+  std::vector<std::vector<std::uint8_t>> calls;  // without the states between them
+  CoreConfig config;
+  SeamRecord seams;
+  double last_s = 0.0, last_step_s = 0.0;
   std::uint64_t num_steps = 0, num_calls = 0, num_taken = 0;
 };
 
@@ -85,6 +90,7 @@ Talk talk(TokenId secret, bool tokens) {
       [&](std::span<const std::uint8_t> call) {
         ++talk.num_taken;
         talk.bytes.insert(talk.bytes.end(), call.begin(), call.end());
+        talk.calls.emplace_back(call.begin(), call.end());
         if (!itself->can_checkpoint()) return;
         const std::vector<std::uint8_t> state = itself->checkpoint();
         talk.bytes.insert(talk.bytes.end(), state.begin(), state.end());
@@ -95,6 +101,8 @@ Talk talk(TokenId secret, bool tokens) {
   CoreConfig config = sync_config(64);
   config.speculation.num_spec_tokens = 2;
   config.report.enable_kv_events = true;
+  talk.config = config;
+  talk.seams = recorder.which();
   CoreDriver d(config, recorder.seams());
   Tokens prompt(14);
   for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = secret + static_cast<TokenId>(i);
@@ -123,6 +131,8 @@ Talk talk(TokenId secret, bool tokens) {
   d.core->finish(RequestId{4}, RequestStatus::finished_aborted, {.now = d.now});
   talk.num_steps = recorder.progress().num_steps;
   talk.num_calls = recorder.progress().num_calls;
+  talk.last_step_s = recorder.progress().now_s;
+  talk.last_s = d.now;
   return talk;
 }
 
@@ -147,6 +157,38 @@ TEST(LeftOutTalk, TwoOfOneFormAreTheSameBytesAndNothingOfThemIsThere) {
   EXPECT_EQ(left.num_calls, said.num_calls);
   EXPECT_EQ(left.num_calls, left.num_taken);
   EXPECT_EQ(left.num_steps, 8U);
+  EXPECT_GT(left.last_step_s, 0.0);
+  EXPECT_LE(left.last_step_s, left.last_s);
+}
+
+// What is left out decides nothing: a core that is told the calls as they were written down makes the same decisions.
+TEST(LeftOutTalk, IsPlayedAgainFromWhatIsThere) {
+  const Talk talked = talk(0x2B5A4931, false);
+  std::vector<std::uint8_t> bytes =
+      journal_beginning({.quire_version = "1", .decision_profile = "", .config = talked.config, .seams = talked.seams});
+  for (const std::vector<std::uint8_t>& call : talked.calls) append_frame(bytes, bytes.size(), FrameKind::calls, call);
+  const auto reader = JournalReader::open(bytes).value();
+  EXPECT_TRUE(reader->header().seams.leaves_tokens_out);
+  SeamPlayer player(reader->header().seams);
+  std::vector<std::vector<std::uint8_t>> again;
+  JournalRecorder recorder(player.seams(), [&](std::span<const std::uint8_t> call) { again.emplace_back(call.begin(), call.end()); }, kKey);
+  const auto core = Core::create(reader->header().config, recorder.seams()).value();
+  std::size_t num_calls = 0, num_answers = 0;
+  for (; reader->next(); ++num_calls) {
+    num_answers += reader->answers().size();
+    player.give(reader->answers());
+    reader->play(*core);
+    ASSERT_TRUE(player.status().has_value()) << num_calls << ": " << player.status().error().to_string();
+    std::vector<std::uint8_t> one = journal_beginning({});
+    append_frame(one, one.size(), FrameKind::calls, again.at(num_calls));
+    const auto made = JournalReader::open(one).value();
+    ASSERT_TRUE(made->next());
+    ASSERT_EQ(made->answer(), reader->answer()) << "call " << num_calls;
+  }
+  EXPECT_EQ(reader->damage(), "");
+  EXPECT_EQ(num_calls, talked.num_calls);
+  EXPECT_GT(num_answers, 10U);
+  EXPECT_EQ(player.num_left(), 0U);
 }
 
 }  // namespace
