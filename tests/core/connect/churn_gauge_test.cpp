@@ -45,6 +45,16 @@ TEST(ChurnGauge, WhatIsFoundFourTimesBeforeItLeavesEndsIt) {
   EXPECT_FALSE(gauge.churns());
 }
 
+// A sixteenth of a tierful is enough to see that it is found again, and less is not.
+TEST(ChurnGauge, AFewThatAreFoundEndItAndFewerDoNot) {
+  ChurnGauge gauge(1);
+  gauge.evicted(kWindow);
+  gauge.loaded(kWindow / ChurnGauge::kEvery - 1);
+  EXPECT_TRUE(gauge.churns());
+  gauge.loaded(1);
+  EXPECT_FALSE(gauge.churns());
+}
+
 // A tier of some requests, the least recently used of which goes, under requests that come again and again in turn, more than it holds;
 // then half as many.
 TEST(ChurnGauge, ATierThatIsTooSmallKeepsSomeAndOneThatFitsKeepsAll) {

@@ -28,7 +28,9 @@ class ToldMember final : public Connector {
   std::vector<std::uint64_t> completions, sent_requests;
   std::vector<Transfer> plans;  // for the next plan
 
-  std::uint32_t local = 0, spoiled_tokens = 0;
+  std::uint32_t local = 0, spoiled_tokens = 0, num_forgotten = 0;
+  std::vector<TierMatch> there;  // what it would find
+  bool knows = true;
 
   ExternalMatch match(const RequestView& /*request*/, std::uint32_t num_local_tokens) override {
     ++num_asked;
@@ -46,6 +48,12 @@ class ToldMember final : public Connector {
   void completed(const TransferCompletion& completion) override { completions.push_back(completion.transfer.value); }
   void sent(RequestId request) override { sent_requests.push_back(request.value); }
   void spoiled(const RequestView& /*request*/, std::uint32_t num_good_tokens) override { spoiled_tokens = num_good_tokens; }
+  bool peek(const RequestView& /*request*/, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) override {
+    local = num_local_tokens;
+    matches.insert(matches.end(), there.begin(), there.end());
+    return knows;
+  }
+  void forget_blocks(const RequestView& /*request*/) override { ++num_forgotten; }
   void step_output() override {}
   bool reset() override { return resets; }
 };
@@ -153,6 +161,51 @@ TEST(CompositeConnector, StackedNobodyAnswersBeforeAllKnow) {
   composite.members_of[1]->answer = {.num_tokens = 4, .load_async = false};
   EXPECT_EQ(answer_text(composite.connector.match(ToldComposite::request(1), 0)), "8a") << "one way of loading for a request";
   EXPECT_EQ(composite.allocated(1, 2, 8), "2:8 0:0");
+}
+
+// What would be found: tokens, whether they are waited for, and where.
+std::string peeked(ToldComposite& composite, std::uint32_t num_local_tokens) {
+  std::vector<TierMatch> matches;
+  if (!composite.connector.peek(ToldComposite::request(1), num_local_tokens, matches)) return "?";
+  std::string text;
+  for (const TierMatch& match : matches) text += fmt::format("{}{}@{} ", match.num_tokens, match.load_async ? 'a' : 's', match.tier);
+  return text;
+}
+
+TEST(CompositeConnector, WhatIsLookedAtIsWhatWouldBeTaken) {
+  ToldComposite first(3);
+  EXPECT_EQ(peeked(first, 4), "");
+  first.members_of[0]->there = {{.tier = 1, .num_tokens = 0, .load_async = true}};
+  first.members_of[1]->there = {{.tier = 2, .num_tokens = 1, .load_async = true}, {.tier = 3, .num_tokens = 7, .load_async = true}};
+  first.members_of[2]->there = {{.tier = 4, .num_tokens = 90, .load_async = true}};
+  EXPECT_EQ(peeked(first, 4), "1a@2 7a@3 ") << "the first that has something";
+  first.members_of[2]->knows = false;
+  EXPECT_EQ(peeked(first, 4), "?");
+
+  ToldComposite stacked(3, CompositeChoice::stacked);
+  stacked.members_of[0]->there = {{.tier = 1, .num_tokens = 8, .load_async = true}};
+  stacked.members_of[1]->there = {{.tier = 2, .num_tokens = 16, .load_async = false}};
+  stacked.members_of[2]->there = {{.tier = 3, .num_tokens = 32, .load_async = true}};
+  EXPECT_EQ(peeked(stacked, 4), "8a@1 32a@3 ") << "not one that the step would wait for, behind one it does not";
+  EXPECT_EQ(stacked.members_of[2]->local, 12U) << "behind what the others have";
+  stacked.members_of[0]->there.clear();
+  EXPECT_EQ(peeked(stacked, 4), "16s@2 ");
+  stacked.members_of[1]->knows = false;
+  EXPECT_EQ(peeked(stacked, 4), "?");
+}
+
+TEST(CompositeConnector, AllHearWhoseBlocksAreForgotten) {
+  ToldComposite composite(3);
+  composite.connector.forget_blocks(ToldComposite::request(1));
+  for (const auto& member : composite.members_of) EXPECT_EQ(member->num_forgotten, 1U);
+}
+
+TEST(CompositeConnector, StackedWhoHasNoPartIsToldOfNoBlocks) {
+  ToldComposite composite(3, CompositeChoice::stacked);
+  EXPECT_EQ(composite.allocated(9, 4, 0), "0:0 0:0 0:0") << "nobody was asked";
+  composite.members_of[1]->answer = {.num_tokens = 16, .load_async = false};
+  EXPECT_EQ(composite.connector.match(ToldComposite::request(1), 0).num_tokens, 16U);
+  EXPECT_EQ(composite.allocated(1, 4, 10), "0:0 4:10 0:0") << "no more than was allocated";
 }
 
 TEST(CompositeConnector, AllHearWhatIsSpoiled) {
