@@ -245,6 +245,19 @@ TEST(Explainer, WhoGaveWayLearnsToWhomAndWhatItCost) {
   EXPECT_GT(Explained::seconds(facts.later_waits, EventCause::preempting), 0.0);
 }
 
+TEST(Explainer, WhoGaveWayBetweenTwoStepsWaitsForTheNextOneFromThenOn) {
+  Explained e(sync_config());
+  e.driver.add(1, 8, 9);
+  e.driver.step();  // 1, 2
+  ASSERT_TRUE(e.driver.core->reset_prefix_cache(true, false, {.now = e.driver.now}).value());
+  e.driver.plan();  // 3
+  const RequestExplanation facts = e.of(1);
+  ASSERT_EQ(facts.later_waits.size(), 1U);
+  EXPECT_EQ(facts.later_waits[0].cause, EventCause::none);
+  EXPECT_EQ(facts.later_waits[0].seconds, 1.0);
+  EXPECT_EQ(facts.later_waits[0].num_steps, 0U) << "no step passed it over";
+}
+
 TEST(Explainer, AChildOfAForkSharesAndMissesNothingElse) {
   Explained e(sync_config());
   e.driver.add(1, 9, 6);
