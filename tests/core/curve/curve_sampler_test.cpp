@@ -385,6 +385,28 @@ TEST(CurveSampler, OldCountsAreHalved) {
   }
 }
 
+TEST(CurveSampler, OldHitsAreHalvedAtEachSize) {
+  const CoreConfig config = small_config(100);
+  CurveOptions options = exact(config);
+  options.halve_after_s = 60.0;
+  CurveSampler sampler(options);
+  Harness harness(config, {.events = &sampler});
+  harness.check_outputs = false;
+  sampler.follow(*harness.core);
+  for (const std::uint64_t id : {1U, 2U}) {
+    harness.add(id, std::vector<TokenId>(20, 7), 2);
+    harness.run_to_end();
+  }
+  const std::vector<double> before = sampler.curve().all.hit_tokens;
+  ASSERT_GT(before.back(), 2.0);
+  harness.now = 61.0;
+  harness.add(3, std::vector<TokenId>(20, 8), 2);
+  harness.run_to_end();
+  const std::vector<double> after = sampler.curve().all.hit_tokens;
+  ASSERT_EQ(after.size(), before.size());
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(after[i], before[i] / 2) << i;
+}
+
 TEST(HitRates, AreOfTheLeastThatWasAskedFor) {
   CacheCurve curve;
   curve.num_blocks = 20;
