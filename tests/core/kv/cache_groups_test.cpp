@@ -105,6 +105,16 @@ TEST(CacheGroups, WithoutTheHybridManagerWindowsAreKeptAsFullAttention) {
   EXPECT_EQ(no_full.error().field, "disable_hybrid_kv_cache_manager");
 }
 
+TEST(CacheGroups, WithoutTheHybridManagerChunksAreKeptAsFullAttention) {
+  ChunkedLocalSpec chunk;
+  static_cast<AttentionShape&>(chunk) = full();
+  chunk.attention_chunk_size = 64;
+  const auto groups = kv_cache_groups(layers({{full(), 2}, {chunk, 3}}), true).value();
+  ASSERT_EQ(groups.size(), 1U);
+  EXPECT_EQ(std::get<FullAttentionSpec>(groups[0].spec).attention_chunk_size, 64U);
+  EXPECT_FALSE(std::get<FullAttentionSpec>(groups[0].spec).sliding_window.has_value());
+}
+
 TEST(CacheGroups, BadSpecsAreRefusedByName) {
   const auto field_of = [](LayerKvSpec spec) {
     const auto checked = check_layers({{"good", full()}, {"bad", std::move(spec)}});
