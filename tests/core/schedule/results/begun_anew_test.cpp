@@ -2,6 +2,8 @@
 // preempted.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/schedule/core_driver.h"
 #include "core/schedule/requests/forking.h"
 #include "support/scripted_connector.h"
@@ -240,6 +242,25 @@ TEST(BegunAnew, AForkThatHasNotRunGivesUpItsShare) {
   d.plan();
   EXPECT_EQ(d.scheduled(2), 3U) << "it is looked up, and finds what the other one computes again";
   d.apply();
+}
+
+// Their last block together is not full, and one of them has a copy of its own since.
+TEST(BegunAnew, WhoRunsOnACopyOfTheBlockBeginsAnewToo) {
+  ScriptedConnector connector;
+  CoreDriver d(cured(async_config()), {.connector = &connector});
+  d.add(1, 6, 20);
+  d.step();
+  StepResult result = not_loaded({});
+  result.step = d.plan().step;
+  must_fork(d, 1, 2);
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(plan.copies.size(), 1U);
+  const std::vector<BlockId> bad = {plan.copies[0].source};
+  ASSERT_NE(d.blocks(1).at(1), d.blocks(2).at(1));
+  result.invalid_blocks = bad;
+  Ids spoiled = values(d.core->spoiled_by(result));
+  std::ranges::sort(spoiled);
+  EXPECT_EQ(spoiled, Ids({1, 2}));
 }
 
 // Of a load that failed in part and is under way still.
