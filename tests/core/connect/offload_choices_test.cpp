@@ -136,6 +136,32 @@ TEST(OffloadConnector, WhereAllLeavesWithoutHavingBeenFoundFewRequestsAreStored)
   }
 }
 
+// One in sixteen is taken: the last one before this, whose store is under way meanwhile.
+TEST(OffloadConnector, WhatIsLeftOutCountsOnceWhileItsRequestRunsAndIsNotHeldBackBesides) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 1, .thins_churn = true});
+  std::uint64_t id = 0;
+  const OffloadCounters& counters = o.connector->counters();
+  while (counters.num_thinned < 2 * (ChurnGauge::kEvery - 1)) {
+    ++id;
+    o.add(id, id, 10, 1);
+    o.run();
+  }
+  const OffloadCounters before = counters;
+  o.add(id + 1, id + 1, 10, 1);
+  o.plan();
+  o.apply_without_ends();
+  EXPECT_EQ(counters.num_stored - before.num_stored, 2U);
+  o.add(id + 2, id + 2, 10, 9);
+  while (o.d.known(id + 2)) {
+    o.plan();
+    o.apply_without_ends();
+  }
+  EXPECT_EQ(counters.num_stored - before.num_stored, 2U);
+  EXPECT_EQ(counters.num_thinned - before.num_thinned, 4U) << "the blocks of eighteen tokens";
+  EXPECT_EQ(counters.num_held_back - before.num_held_back, 0U);
+  o.run();
+}
+
 // The eighth token ends it, and the pass that would compute it is under way.
 TEST(OffloadConnector, AtTheEndABlockWhoseLastTokenWasJustSampledIsNotStored) {
   OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3}, test::async_config());
