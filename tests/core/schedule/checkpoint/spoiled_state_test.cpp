@@ -114,6 +114,21 @@ TEST(SpoiledState, HeldInputsAreTheRequests) {
   EXPECT_FALSE(Core::restore(config, {}, (*again)->checkpoint()).has_value()) << "a set has room";
 }
 
+// Also those of who was put back since: its result may bring one more.
+TEST(SpoiledState, TokensThatAPlanShowsDoNotMove) {
+  const CoreConfig config = test::async_config();
+  CoreDriver d(config);
+  d.add(1, 8, 20);
+  d.plan();
+  ASSERT_TRUE(d.core->reset_prefix_cache(true, false).value());
+  ASSERT_EQ(d.view(1).status, RequestStatus::preempted);
+  auto restored = Core::restore(config, {}, d.core->checkpoint());
+  ASSERT_TRUE(restored.has_value()) << restored.error().to_string();
+  const Request& request = *(*restored)->state_->table.find_any(RequestId{1});
+  EXPECT_GT(request.num_in_flight, 0);
+  EXPECT_GT(request.tokens.capacity(), request.tokens.size());
+}
+
 // Blocks that a step under way may write to still.
 TEST(SpoiledState, BlocksThatAreFreedLaterAreOfThePool) {
   CoreConfig config = test::async_config(12);
