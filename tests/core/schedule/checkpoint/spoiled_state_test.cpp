@@ -59,6 +59,15 @@ TEST(SpoiledState, IsRefusedByTheRuleThatItBreaks) {
   }
 }
 
+TEST(SpoiledState, AsManyEmbeddingsAsMayBeAreTaken) {
+  CoreDriver d(test::sync_config());
+  EncoderCache& cache = d.core->state_->encoder.cache();
+  cache.num_free_ = cache.num_freeable_ = std::int64_t{1} << 48;
+  const auto restored = Core::restore(test::sync_config(), {}, d.core->checkpoint());
+  ASSERT_TRUE(restored.has_value()) << restored.error().to_string();
+  EXPECT_EQ((*restored)->state_->encoder.cache().num_free_, std::int64_t{1} << 48);
+}
+
 TEST(SpoiledState, InputsOfAPlanAreTheRequests) {
   CoreConfig config = test::sync_config();
   config.encoder.max_encoder_tokens = config.encoder.encoder_cache_size = 16;
