@@ -123,6 +123,24 @@ TEST(SpoiledState, HeldInputsAreTheRequests) {
   EXPECT_FALSE(Core::restore(config, {}, (*again)->checkpoint()).has_value()) << "a set has room";
 }
 
+TEST(SpoiledState, ASwappedBlockHasAPlaceInItsRequestsList) {
+  CoreConfig config = test::sync_config(5);
+  config.swap = {.num_swap_places = 4, .swap_choice = SwapChoice::always};
+  CoreDriver d(config);
+  d.add(1, 8, 8);
+  d.add(2, 7, 8);
+  d.step();
+  d.step();
+  ASSERT_EQ(d.core->counters().num_swapped_out, 1U);
+  ASSERT_TRUE(Core::restore(config, {}, d.core->checkpoint()).has_value());
+  SwappedBlocks& swapped = *d.core->state_->swap.swapped_[0];
+  TakenBlock& taken = swapped.blocks.back();
+  taken.index = static_cast<std::uint32_t>(swapped.request->blocks.blocks(taken.group).size());
+  const auto refused = Core::restore(config, {}, d.core->checkpoint());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().to_string().find("has a place in its request's list"), std::string::npos) << refused.error().to_string();
+}
+
 // Also those of who was put back since: its result may bring one more.
 TEST(SpoiledState, TokensThatAPlanShowsDoNotMove) {
   const CoreConfig config = test::async_config();
