@@ -136,23 +136,48 @@ TEST(OffloadConnector, WhereAllLeavesWithoutHavingBeenFoundFewRequestsAreStored)
   }
 }
 
-// One in sixteen is taken: the last one before this, whose store is under way meanwhile.
-TEST(OffloadConnector, WhatIsLeftOutCountsOnceWhileItsRequestRunsAndIsNotHeldBackBesides) {
-  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 1, .thins_churn = true});
-  std::uint64_t id = 0;
-  const OffloadCounters& counters = o.connector->counters();
-  while (counters.num_thinned < 2 * (ChurnGauge::kEvery - 1)) {
-    ++id;
+// Until all that is stored leaves without having been found, and the next request is the one in sixteen that is stored; what its id may be.
+std::uint64_t churn(OffloadDriver& o) {
+  std::uint64_t id = 100;
+  for (; o.connector->counters().num_thinned < 2 * (ChurnGauge::kEvery - 1); ++id) {
     o.add(id, id, 10, 1);
     o.run();
   }
+  return id;
+}
+
+// Of three tokens and two: the one block is full when its request has ended.
+TEST(OffloadConnector, WhatIsFullOnlyAtTheEndIsLeftOutToo) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3, .thins_churn = true}, test::async_config());
+  const auto ask = [&](std::uint64_t id) {
+    o.add(id, id, 3, 2);
+    o.plan();
+    o.plan();
+    o.apply();
+    o.apply();
+    o.run();
+  };
+  ask(1);
+  EXPECT_EQ(o.connector->counters().num_stored_at_end, 1U) << "there is room";
+  const std::uint64_t id = churn(o);
+  o.add(id, id, 10, 1);
+  o.run();
+  ask(2);
+  EXPECT_EQ(o.connector->counters().num_stored_at_end, 1U);
+}
+
+// The store of the one before is under way meanwhile.
+TEST(OffloadConnector, WhatIsLeftOutCountsOnceWhileItsRequestRunsAndIsNotHeldBackBesides) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 1, .thins_churn = true});
+  const std::uint64_t id = churn(o);
+  const OffloadCounters& counters = o.connector->counters();
   const OffloadCounters before = counters;
-  o.add(id + 1, id + 1, 10, 1);
+  o.add(id, id, 10, 1);
   o.plan();
   o.apply_without_ends();
   EXPECT_EQ(counters.num_stored - before.num_stored, 2U);
-  o.add(id + 2, id + 2, 10, 9);
-  while (o.d.known(id + 2)) {
+  o.add(id + 1, id + 1, 10, 9);
+  while (o.d.known(id + 1)) {
     o.plan();
     o.apply_without_ends();
   }
