@@ -166,6 +166,31 @@ TEST(OffloadConnector, WhatIsFullOnlyAtTheEndIsLeftOutToo) {
   EXPECT_EQ(o.connector->counters().num_stored_at_end, 1U);
 }
 
+// Its first block was there, the second was to be loaded and is bad: one place is free, and one block is to be stored at the end.
+TEST(OffloadConnector, AtTheEndWhatHasRoomPushesNothingOut) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3, .thins_churn = true}, test::recompute_config());
+  const std::uint64_t kept = churn(o);
+  o.add(kept, kept, 10, 1);
+  o.run();
+  o.forget_cached();
+  o.add(1, kept, 5, 1);
+  o.run();
+  o.add(2, kept, 10, 2);
+  o.plan();
+  ASSERT_EQ(o.begun.size(), 1U);
+  EXPECT_EQ(o.begun[0].blocks.size(), 1U);
+  o.connector->serve({.loads = true, .stores = false});
+  o.apply(TransferOutcome::failed);
+  EXPECT_EQ(o.connector->ledger().num_free(), 1U);
+  o.plan();
+  o.apply();
+  o.plan();
+  o.connector->serve({});
+  o.apply();
+  EXPECT_EQ(o.connector->counters().num_stored_at_end, 1U);
+  o.run();
+}
+
 // The store of the one before is under way meanwhile.
 TEST(OffloadConnector, WhatIsLeftOutCountsOnceWhileItsRequestRunsAndIsNotHeldBackBesides) {
   OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 1, .thins_churn = true});
