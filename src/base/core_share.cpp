@@ -36,7 +36,8 @@ bool ShareLimit::may_go_on(double now_s, double computed_s, double waited_s) {
   now_s_ = now_s;
   computed_s_ = computed_s;
   waited_s_ = waited_s;
-  if (lately_waited_s_ > kCrowdedWait * lately_computed_s_) return credit_s_ > 0.0;
+  is_crowded_ = lately_waited_s_ > kCrowdedWait * lately_computed_s_;
+  if (is_crowded_) return credit_s_ > 0.0;
   credit_s_ = std::max(credit_s_, 0.0);  // what free cores gave is not owed
   return true;
 }

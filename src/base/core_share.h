@@ -16,12 +16,15 @@ class ShareLimit {
   // Seconds, each from any zero: now; that the thread has computed; that it has waited for a core. false: it has had its share, and cores
   // are wanted.
   bool may_go_on(double now_s, double computed_s, double waited_s);
+  // Behind a call that said yes: whether what can wait may be done, too. Where cores are wanted half of the credit is left for what cannot.
+  [[nodiscard]] bool has_to_spare() const { return credit_s_ >= 0.5 * kMostCredit_s || !is_crowded_; }
 
  private:
   double rate_;  // seconds of computing a second
   double credit_s_ = kMostCredit_s;
   double now_s_ = -1.0, computed_s_ = 0.0, waited_s_ = 0.0;  // of the call before; < 0: there was none
   double lately_computed_s_ = 0.0, lately_waited_s_ = 0.0;
+  bool is_crowded_ = false;
 
   static constexpr double kMostCredit_s = 0.1;  // what a pause is worth: a few prompts' blocks
 };
@@ -35,6 +38,7 @@ class CoreShare {
   CoreShare& operator=(const CoreShare&) = delete;
 
   bool may_go_on();
+  [[nodiscard]] bool has_to_spare() const { return limit_.has_to_spare(); }
 
  private:
   ShareLimit limit_;

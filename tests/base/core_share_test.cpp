@@ -42,6 +42,23 @@ TEST(ShareLimit, ItGoesOnWhenTheOthersHaveEnded) {
   EXPECT_LT(busy.run(100.0, 0.002), 0.015 * 2 * 100.0 + 0.2) << "what free cores gave is neither owed nor owned";
 }
 
+// What can wait takes half of the credit at most where cores are wanted, and all that it needs where they are free.
+TEST(ShareLimit, WhatCanWaitLeavesHalfOfTheCredit) {
+  Busy busy;
+  double spent_s = 0.0;
+  for (; busy.limit.may_go_on(busy.now_s, busy.computed_s, busy.waited_s) && busy.limit.has_to_spare(); spent_s += 0.001) {
+    busy.now_s += 0.003;
+    busy.waited_s += 0.002;
+    busy.computed_s += 0.001;
+  }
+  EXPECT_NEAR(spent_s, 0.05, 0.01);
+  EXPECT_GT(busy.run(0.1, 0.002), 0.02) << "the other half is there for what cannot wait";
+  busy.run(100.0, 0.002);
+  EXPECT_FALSE(busy.limit.has_to_spare());
+  busy.run(20.0, 0.0);
+  EXPECT_TRUE(busy.limit.has_to_spare()) << "nobody wants the cores";
+}
+
 TEST(CoreShare, AThreadMayBegin) {
   EXPECT_TRUE(CoreShare(0.015).may_go_on());
 }

@@ -179,7 +179,7 @@ void MemoryTransport::run(Queue& queue) {
       changed_.wait(lock);
     } else if (!queue.empty() && queue.front()->is_begun()) {
       queue.pop_front();
-    } else if (share && !share->may_go_on()) {
+    } else if (share && (!share->may_go_on() || (queue.empty() && !share->has_to_spare()))) {
       changed_.wait_for(lock, kShareRest);
     } else if (queue.empty()) {
       take_one(lock);
