@@ -205,7 +205,7 @@ std::uint64_t bytes_in_memory(std::span<const std::byte> bytes) {
 // What stores find taken costs them nothing of the share that they have of cores that others want.
 TEST(MemoryTransportAheadTest, MemoryIsTakenBeforeItIsStoredToWithoutTouchingWhatIsThere) {
   ToyCache cache;
-  constexpr std::uint32_t kPlaces = 4096;
+  constexpr std::uint32_t kPlaces = 1024;
   for (const bool gives_way : {true, false}) {
     const auto transport = MemoryTransport::create({.num_places = kPlaces, .block_bytes = 9000, .gives_way = gives_way}).value();
     const std::span<const std::byte> all(transport->memory_of(0).data(), transport->memory_of(kPlaces - 1).data());

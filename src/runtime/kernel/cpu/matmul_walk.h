@@ -41,7 +41,8 @@ inline PanelTask task_of(const PackedMatrix& w, const Activations& x, float* y, 
           .first_row = first_row};
 }
 
-// Walks row tiles, panels, and blocks of R rows; Kernel::run<R>(task) takes R rows.
+// Walks row tiles, panels, and blocks of R rows; Kernel::run<R>(task) takes R rows. Each run() is a function of its own (noinline): all of
+// them in one took the compiler twice as long, and a call is nothing beside a panel.
 template <class Kernel, int R>
 void for_row_blocks(PanelTask& task, std::uint32_t row_end) {
   for (; task.first_row + R <= row_end; task.first_row += R) Kernel::template run<R>(task);

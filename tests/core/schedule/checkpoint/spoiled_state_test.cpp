@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/schedule/core_driver.h"
+#include "core/schedule/moves/one_is_swapped.h"
 #include "core/schedule/state.h"
 
 namespace quire {
@@ -124,14 +125,8 @@ TEST(SpoiledState, HeldInputsAreTheRequests) {
 }
 
 TEST(SpoiledState, ASwappedBlockHasAPlaceInItsRequestsList) {
-  CoreConfig config = test::sync_config(5);
-  config.swap = {.num_swap_places = 4, .swap_choice = SwapChoice::always};
-  CoreDriver d(config);
-  d.add(1, 8, 8);
-  d.add(2, 7, 8);
-  d.step();
-  d.step();
-  ASSERT_EQ(d.core->counters().num_swapped_out, 1U);
+  const CoreConfig config = test::swapping_config();
+  CoreDriver d = test::one_is_swapped();
   ASSERT_TRUE(Core::restore(config, {}, d.core->checkpoint()).has_value());
   SwappedBlocks& swapped = *d.core->state_->swap.swapped_[0];
   TakenBlock& taken = swapped.blocks.back();

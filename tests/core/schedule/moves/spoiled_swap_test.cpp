@@ -1,26 +1,14 @@
 // The rest of spoiled_test.cpp: the books of swapped requests.
 #include <gtest/gtest.h>
 
-#include "core/schedule/core_driver.h"
+#include "core/schedule/moves/one_is_swapped.h"
 #include "core/schedule/state.h"
 
 namespace quire {
 namespace {
 
 using test::CoreDriver;
-
-// Request 2 is swapped out: its store is open.
-CoreDriver one_is_swapped() {
-  CoreConfig config = test::sync_config(5);
-  config.swap = {.num_swap_places = 4, .swap_choice = SwapChoice::always};
-  CoreDriver d(config);
-  d.add(1, 8, 8);
-  d.add(2, 7, 8);
-  d.step();
-  d.step();
-  EXPECT_EQ(d.core->counters().num_swapped_out, 1U);
-  return d;
-}
+using test::one_is_swapped;
 
 TEST(SpoiledSwapDeathTest, PlacesHaveOneOwner) {
   CoreDriver d = one_is_swapped();

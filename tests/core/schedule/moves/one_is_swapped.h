@@ -1,0 +1,26 @@
+#pragma once
+// A core of which one request is swapped out.
+#include <gtest/gtest.h>
+
+#include "core/schedule/core_driver.h"
+
+namespace quire::test {
+
+inline CoreConfig swapping_config() {
+  CoreConfig config = sync_config(5);
+  config.swap = {.num_swap_places = 4, .swap_choice = SwapChoice::always};
+  return config;
+}
+
+// Request 2 is: its store is open.
+inline CoreDriver one_is_swapped() {
+  CoreDriver d(swapping_config());
+  d.add(1, 8, 8);
+  d.add(2, 7, 8);
+  d.step();
+  d.step();
+  EXPECT_EQ(d.core->counters().num_swapped_out, 1U);
+  return d;
+}
+
+}  // namespace quire::test
