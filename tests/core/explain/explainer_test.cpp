@@ -1,73 +1,43 @@
-// What an explainer says of requests whose fate is written out: each cause of waiting and of missing, once.
+// What an explainer says of requests whose fate is written out: each cause of missing, once, and what is remembered of whom.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "core/schedule/core_driver.h"
-#include "core/schedule/named_tier.h"
-#include "quire/lab/explain.h"
+#include "core/explain/explained.h"
 
 namespace quire {
 namespace {
 
 using test::CoreDriver;
+using test::Explained;
 using test::kBlockSize;
-using test::NamedTier;
 using test::sync_config;
 using test::Tokens;
-
-// Time goes on by one second from a plan to its result, and by one to the next plan.
-class Explained {
- public:
-  explicit Explained(const CoreConfig& config, CoreSeams seams = {}) : explainer(ExplainOptions::of(config)), driver(config, with(seams)) {
-    explainer.follow(*driver.core);
-  }
-
-  [[nodiscard]] RequestExplanation of(std::uint64_t id) const { return explainer.explain(RequestId{id}, driver.now).value(); }
-  [[nodiscard]] static double seconds(const std::vector<WaitFact>& waits, EventCause cause) {
-    const auto found = std::ranges::find(waits, cause, &WaitFact::cause);
-    return found == waits.end() ? 0.0 : found->seconds;
-  }
-  [[nodiscard]] static std::uint32_t missed(const RequestExplanation& facts, MissCause cause) {
-    return facts.missed.at(static_cast<std::size_t>(cause));
-  }
-
-  Explainer explainer;
-  CoreDriver driver;
-
- private:
-  CoreSeams with(CoreSeams seams) {
-    seams.events = &explainer;
-    return seams;
-  }
-};
 
 Tokens joined(Tokens first, const Tokens& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
 }
 
-TEST(Explainer, WhoIsPassedOverWaitsForACauseOfItsOwn) {
-  CoreConfig config = sync_config();
-  config.limits.max_loras = 1;
-  Explained e(config);
-  for (std::uint64_t id = 1; id <= 3; ++id) {
-    const Tokens prompt = CoreDriver::prompt(id, 6);
-    NewRequest request = CoreDriver::request(id, prompt, 8);
-    request.lora_id = id < 3 ? static_cast<std::int64_t>(id) : 0;
-    if (id < 3) request.lora_name = "adapter";
-    e.driver.add(request);
+TEST(Explainer, ANameIsToldToItsOwnTenantAlone) {
+  for (const bool same : {true, false}) {
+    Explained e(sync_config());
+    for (const std::uint64_t id : {1U, 2U}) {
+      const Tokens prompt = CoreDriver::prompt(id, 5);
+      NewRequest request = CoreDriver::request(id, prompt, 9);
+      request.name = id == 1 ? "one" : "two";
+      const RequestTags tags{.tenant = id == 1 || same ? "a" : "b"};
+      request.tags = &tags;
+      e.driver.add(request);
+    }
+    e.driver.plan();
+    e.explainer.on_event(
+        {.what = EventKind::preempted, .cause = EventCause::lack_of_blocks, .owner = RequestId{2}, .beneficiary = RequestId{1}});
+    EXPECT_EQ(e.of(1).tenant, "a");
+    EXPECT_EQ(e.of(2).tenant, same ? "a" : "b");
+    EXPECT_EQ(e.of(2).preemptions.at(0).by, RequestId{1});
+    EXPECT_EQ(e.of(2).preemptions.at(0).by_name, same ? "one" : "");
   }
-  for (int i = 0; i < 2; ++i) e.driver.step();
-  e.driver.plan();
-  const std::vector<WaitFact> waits = e.of(2).waits;
-  ASSERT_EQ(waits.size(), 2U) << "of what holds the others back it has nothing but the time before the first step";
-  const auto found = std::ranges::find(waits, EventCause::adapter, &WaitFact::cause);
-  ASSERT_NE(found, waits.end());
-  EXPECT_EQ(found->seconds, 4.0);
-  EXPECT_EQ(found->num_steps, 2U);
-  EXPECT_EQ(Explained::seconds(waits, EventCause::none), 1.0);
-  EXPECT_EQ(e.of(3).waits.size(), 1U);
 }
 
 TEST(Explainer, TheFirstRequestWaitsForAStepAndFindsNothing) {
@@ -84,54 +54,6 @@ TEST(Explainer, TheFirstRequestWaitsForAStepAndFindsNothing) {
   EXPECT_EQ(facts.num_missed, 10U);
   EXPECT_EQ(Explained::missed(facts, MissCause::never_stored), 8U);
   EXPECT_EQ(Explained::missed(facts, MissCause::partial_block), 2U);
-}
-
-TEST(Explainer, WhoComesWhileTheBatchIsFullWaitsForASlotBehindNobody) {
-  CoreConfig config = sync_config();
-  config.scheduler.max_num_seqs = 1;
-  Explained e(config);
-  e.driver.add(1, 4, 2);
-  e.driver.step();        // plan at 1, result at 2
-  e.driver.add(2, 4, 1);  // at 2
-  e.driver.step();        // planned at 3, and over at 4
-  e.driver.step();        // 2 is admitted at 5
-  const RequestExplanation facts = e.of(2);
-  EXPECT_EQ(facts.admitted_s, 5.0);
-  EXPECT_EQ(Explained::seconds(facts.waits, EventCause::none), 1.0);
-  EXPECT_EQ(Explained::seconds(facts.waits, EventCause::no_slot), 2.0);
-  ASSERT_EQ(facts.waits.size(), 2U);
-  EXPECT_EQ(facts.waits[0].cause, EventCause::no_slot);
-  EXPECT_EQ(facts.waits[0].num_steps, 1U);
-  EXPECT_EQ(facts.waits[1].num_steps, 0U) << "until a step began";
-  EXPECT_EQ(facts.behind, RequestId{});
-}
-
-TEST(Explainer, ALongPromptHoldsBackThoseBehindItForTokens) {
-  CoreConfig config = sync_config();
-  config.scheduler.max_num_batched_tokens = 16;
-  Explained e(config);
-  e.driver.add(1, 16, 4);
-  e.driver.add(2, 4, 1);
-  e.driver.plan();  // at 1: 1 takes all tokens
-  e.driver.apply();
-  EXPECT_EQ(Explained::seconds(e.of(2).waits, EventCause::none), 1.0);
-  e.driver.plan();  // at 3: 2 is admitted
-  EXPECT_EQ(Explained::seconds(e.of(2).waits, EventCause::no_tokens), 2.0);
-}
-
-TEST(Explainer, WhoLacksBlocksIsNamedAsTheOneInFront) {
-  CoreConfig config = sync_config(9);  // 8 blocks of 4 tokens
-  Explained e(config);
-  e.driver.add(1, 20, 8);  // 5 blocks, 7 in the end
-  e.driver.step();         // 1, 2
-  e.driver.add(2, 16, 1);  // 4 blocks
-  e.driver.add(3, 4, 1);   // 1 block: there would be room
-  e.driver.step();         // 3, 4
-  e.driver.step();         // 5, 6
-  const RequestExplanation second = e.of(2), third = e.of(3);
-  EXPECT_EQ(Explained::seconds(second.waits, EventCause::lack_of_blocks), 3.0);
-  EXPECT_EQ(Explained::seconds(third.waits, EventCause::lack_of_blocks), 3.0);
-  EXPECT_EQ(third.behind, RequestId{2});
 }
 
 TEST(Explainer, WhatAnotherOneNeededIsMissedBecauseOfIt) {
@@ -169,6 +91,21 @@ TEST(Explainer, APromptThatGoesOnOtherwiseSaysWhere) {
   EXPECT_EQ(facts.misses[0].before, Tokens(other.begin(), other.begin() + 6));
   EXPECT_EQ(facts.misses[0].own.front(), 7);
   EXPECT_EQ(facts.misses[0].stored.front(), 1006);
+  EXPECT_EQ(facts.misses[0].stored.size(), 2U) << "to the end of the block";
+}
+
+TEST(Explainer, ABlockThatEndsAPromptIsComparedToo) {
+  Explained e(sync_config());
+  e.driver.add(1, 8, 1);
+  e.driver.step();
+  Tokens other = CoreDriver::prompt(1, 8);
+  other[7] = 7;
+  e.driver.add(e.driver.request(2, other, 1));
+  e.driver.plan();
+  ASSERT_EQ(e.of(2).misses.size(), 1U);
+  EXPECT_EQ(e.of(2).misses[0].cause, MissCause::diverged);
+  EXPECT_EQ(e.of(2).misses[0].differs_at, 7U);
+  EXPECT_EQ(e.of(2).misses[0].num_tokens, 4U);
 }
 
 TEST(Explainer, TheLastTokenOfAKnownPromptIsComputedToDrawTheNext) {
@@ -180,45 +117,6 @@ TEST(Explainer, TheLastTokenOfAKnownPromptIsComputedToDrawTheNext) {
   const RequestExplanation facts = e.of(2);
   EXPECT_EQ(facts.num_cached, 4U);
   EXPECT_EQ(Explained::missed(facts, MissCause::last_token), 4U);
-}
-
-TEST(Explainer, WhoseBlocksAreOnTheirWayWaitsForThemFromTheStepThatAskedOn) {
-  NamedTier tier;
-  tier.tokens[1] = 8;
-  CoreConfig config = sync_config();
-  config.kv_load_failure = KvLoadFailurePolicy::recompute;
-  Explained e(config, {.connector = &tier});
-  e.driver.add(1, 8, 1);
-  e.driver.plan();
-  EXPECT_EQ(e.explainer.waits_for(RequestId{1}), EventCause::loading) << "though nothing passed it over yet";
-  e.driver.apply({});
-  e.driver.step();
-  e.driver.plan();
-  e.driver.apply({}, {.completions = tier.begun});
-  e.driver.plan();
-  const RequestExplanation facts = e.of(1);
-  ASSERT_TRUE(facts.admitted_s.has_value());
-  EXPECT_EQ(Explained::seconds(facts.waits, EventCause::loading), *facts.admitted_s - facts.queued_s - 1.0);
-  EXPECT_EQ(Explained::seconds(facts.waits, EventCause::none), 1.0) << "before the first step";
-  EXPECT_EQ(facts.num_external, 7U);
-  EXPECT_EQ(Explained::missed(facts, MissCause::last_token), 1U) << "it came, and is computed to draw the next one";
-}
-
-TEST(Explainer, WhoLacksTheBlocksForWhatItWouldLoadWaitsForBlocks) {
-  NamedTier tier;
-  tier.tokens[2] = 8;
-  CoreConfig config = sync_config(4);
-  config.kv_load_failure = KvLoadFailurePolicy::recompute;
-  Explained e(config, {.connector = &tier});
-  e.driver.add(1, 8, 3);
-  e.driver.add(2, 8, 1);
-  e.driver.plan();
-  EXPECT_EQ(e.explainer.waits_for(RequestId{2}), EventCause::lack_of_blocks);
-  e.driver.apply({{1, {40}}});
-  e.driver.plan();
-  const RequestExplanation facts = e.of(2);
-  EXPECT_EQ(Explained::seconds(facts.waits, EventCause::loading), 0.0);
-  EXPECT_GT(Explained::seconds(facts.waits, EventCause::lack_of_blocks), 0.0);
 }
 
 TEST(Explainer, AfterAResetItSaysSo) {
@@ -245,19 +143,6 @@ TEST(Explainer, WhoGaveWayLearnsToWhomAndWhatItCost) {
   EXPECT_GT(Explained::seconds(facts.later_waits, EventCause::preempting), 0.0);
 }
 
-TEST(Explainer, WhoGaveWayBetweenTwoStepsWaitsForTheNextOneFromThenOn) {
-  Explained e(sync_config());
-  e.driver.add(1, 8, 9);
-  e.driver.step();  // 1, 2
-  ASSERT_TRUE(e.driver.core->reset_prefix_cache(true, false, {.now = e.driver.now}).value());
-  e.driver.plan();  // 3
-  const RequestExplanation facts = e.of(1);
-  ASSERT_EQ(facts.later_waits.size(), 1U);
-  EXPECT_EQ(facts.later_waits[0].cause, EventCause::none);
-  EXPECT_EQ(facts.later_waits[0].seconds, 1.0);
-  EXPECT_EQ(facts.later_waits[0].num_steps, 0U) << "no step passed it over";
-}
-
 TEST(Explainer, AChildOfAForkSharesAndMissesNothingElse) {
   Explained e(sync_config());
   e.driver.add(1, 9, 6);
@@ -267,16 +152,6 @@ TEST(Explainer, AChildOfAForkSharesAndMissesNothingElse) {
   const RequestExplanation facts = e.of(2);
   EXPECT_EQ(facts.num_shared, 9U);
   EXPECT_EQ(facts.num_shared + facts.num_missed, facts.num_tokens);
-}
-
-TEST(Explainer, APauseIsACauseEvenWhenNoStepIsMade) {
-  Explained e(sync_config());
-  e.driver.core->set_pause_state(PauseState::paused_all);
-  e.driver.add(1, 4, 1);  // at 0
-  e.driver.now = 9.0;
-  e.driver.core->set_pause_state(PauseState::unpaused);
-  e.driver.plan();  // at 10
-  EXPECT_EQ(Explained::seconds(e.of(1).waits, EventCause::paused), 10.0);
 }
 
 TEST(Explainer, EndedOnesAreRememberedUpToANumberAndByName) {
@@ -315,28 +190,6 @@ TEST(Explainer, OfThoseThatHaveEndedAsManyAreKnownAsAskedFor) {
       EXPECT_EQ(explainer.explain(RequestId{id}, d.now).has_value(), id + num_ended > 3) << id << " of " << num_ended;
     EXPECT_TRUE(explainer.explain(RequestId{4}, d.now).has_value()) << "it runs";
   }
-}
-
-TEST(Explainer, SaysForWhatOneWaitsNow) {
-  CoreConfig config = sync_config();
-  config.scheduler.max_num_seqs = 1;
-  Explained e(config);
-  EXPECT_EQ(e.explainer.waits_for(RequestId{9}), EventCause::none) << "nobody knows it";
-  e.driver.core->set_pause_state(PauseState::paused_all);
-  e.driver.add(1, 5, 9);
-  e.driver.step();
-  EXPECT_EQ(e.explainer.waits_for(RequestId{1}), EventCause::paused);
-  e.driver.core->set_pause_state(PauseState::unpaused);
-  e.driver.step();
-  EXPECT_EQ(e.explainer.waits_for(RequestId{1}), EventCause::none) << "it runs";
-  e.driver.add(2, 5, 9);
-  EXPECT_EQ(e.explainer.waits_for(RequestId{2}), EventCause::none) << "for the next step";
-  e.driver.step();
-  e.driver.step();
-  const RequestExplanation facts = e.of(2);
-  const EventCause cause = e.explainer.waits_for(RequestId{2});
-  EXPECT_NE(cause, EventCause::none);
-  EXPECT_GT(Explained::seconds(facts.waits, cause), 0.0);
 }
 
 TEST(Explainer, NamesWhoHasEndedSince) {

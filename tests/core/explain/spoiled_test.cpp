@@ -12,6 +12,7 @@ namespace {
 
 using test::CoreDriver;
 using test::sync_config;
+using test::Tokens;
 
 TEST(SpoiledExplainDeathTest, OfANameIsKnownWhoHoldsIt) {
   EXPECT_DEATH(BlockMemory(0, 4), "there is room for a name");
@@ -92,8 +93,43 @@ TEST(SpoiledExplain, OfARequestThatTheCoreDoesNotKnowNothingIsKept) {
   explainer.follow(*d.core);
   explainer.on_event({.what = EventKind::queued, .owner = RequestId{7}});
   EXPECT_FALSE(explainer.explain(RequestId{7}, 0.0).has_value());
-  explainer.on_event({.what = EventKind::ended, .owner = RequestId{7}});
+  for (const EventKind what :
+       {EventKind::passed_over, EventKind::admission_tried, EventKind::admitted, EventKind::preempted, EventKind::ended})
+    explainer.on_event({.what = what, .cause = EventCause::adapter, .owner = RequestId{7}});
+  explainer.on_event({.what = EventKind::step_begins, .time_s = 1.0});
   EXPECT_FALSE(explainer.explain(RequestId{7}, 0.0).has_value());
+}
+
+TEST(SpoiledExplain, BlocksAreJudgedByWhatIsRememberedAndByTheirNames) {
+  const ExplainOptions options = ExplainOptions::of(sync_config());
+  const Tokens tokens = CoreDriver::prompt(1, 8);
+  std::vector<std::uint8_t> names(64);
+  names[0] = 1;   // of the first block,
+  names[32] = 2;  // and of the second
+  RequestView view;
+  view.tokens = tokens;
+  view.block_hashes = names;
+  BlockMemory memory(4, 4);
+  memory.stored(1, 0, {});
+  memory.stored(2, 0, {});
+  const auto causes = [&](LookedUp look_up) {
+    look_up.at = memory.now();
+    RequestExplanation facts;
+    explain_admission(view, look_up, 0, 8, memory, options, facts);
+    std::vector<MissCause> causes;
+    for (const MissFact& miss : facts.misses) causes.push_back(miss.cause);
+    return causes;
+  };
+  using Causes = std::vector<MissCause>;
+  EXPECT_EQ(causes({}), (Causes{MissCause::not_looked_up})) << "nobody looked, and so nothing failed to come";
+  EXPECT_EQ(causes({.is_known = true, .in_cache = true}), (Causes{MissCause::other_group, MissCause::behind_a_miss}))
+      << "the first is there, and was not of use";
+  EXPECT_EQ(causes({.is_known = true, .in_cache = true, .num_external = 4}), (Causes{MissCause::load_failed, MissCause::behind_a_miss}));
+  memory.lost(2, Loss::forgotten, {});
+  EXPECT_EQ(causes({.is_known = true, .in_cache = true}), (Causes{MissCause::other_group, MissCause::forgotten}));
+  view.block_hashes = std::span(names).first(32);
+  EXPECT_EQ(causes({.is_known = true, .in_cache = true}), (Causes{MissCause::other_group, MissCause::never_stored}))
+      << "a block that has no name yet";
 }
 
 TEST(SpoiledExplainDeathTest, AnAdmissionAddsUpAndAPreemptionHasACause) {
