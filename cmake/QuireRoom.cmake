@@ -56,6 +56,8 @@ function(quire_room name folder)
   endif()
   if(QUIRE_BUILD_TESTS AND tests)
     add_executable(${name}_test ${tests})
+    # Where files are compiled together, all of a room, but no more of its tests than keep file-local names apart and both cores busy.
+    set_target_properties(${name}_test PROPERTIES UNITY_BUILD_BATCH_SIZE 12)
     target_compile_options(${name}_test PRIVATE ${QUIRE_WARNINGS} "${QUIRE_PCH_FLAGS}")
     target_include_directories(${name}_test PRIVATE "${PROJECT_SOURCE_DIR}/tests")
     target_precompile_headers(${name}_test PRIVATE <gtest/gtest.h> <vector> <string> <random>)

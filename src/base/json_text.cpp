@@ -1,10 +1,9 @@
 #include "base/json_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
-#include <iterator>
+
+#include "base/append_format.h"
 
 namespace quire {
 
@@ -34,7 +33,7 @@ void append_json_escaped(std::string& out, std::string_view text) {
         break;
       default:
         if (static_cast<unsigned char>(c) < 0x20)
-          fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+          append_format(out, "\\u{:04x}", static_cast<unsigned>(c));
         else
           out += c;
     }
@@ -54,7 +53,7 @@ std::string json_string(std::string_view text) {
 }
 
 void append_json_float(std::string& out, float value) {
-  fmt::format_to(std::back_inserter(out), "{}", std::isfinite(value) ? std::max(value, -9999.0F) : -9999.0F);
+  append_format(out, "{}", std::isfinite(value) ? std::max(value, -9999.0F) : -9999.0F);
 }
 
 }  // namespace quire

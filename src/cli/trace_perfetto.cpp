@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <string_view>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "cli/trace_run.h"
 
@@ -47,7 +47,7 @@ class Events {
 
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+    append_format(out_, format, std::forward<Args>(args)...);
   }
   void name(const char* what, int process, std::size_t thread, std::string_view text) {
     add(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}},)", what, process, thread, json_string(text));

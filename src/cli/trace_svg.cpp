@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 
+#include "base/append_format.h"
 #include "cli/trace_run.h"
 
 namespace quire {
@@ -65,7 +65,7 @@ class Picture {
  private:
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+    append_format(out_, format, std::forward<Args>(args)...);
   }
   [[nodiscard]] double x(std::size_t row) const { return kLeft + step_width_ * static_cast<double>(row); }
   [[nodiscard]] static int lane_top(std::size_t lane) { return kTop + kLane * static_cast<int>(lane); }

@@ -34,6 +34,12 @@ Result<void> check_kind(const ModelInfo& draft, const std::string& path) {
   return {};
 }
 
+// Bf16 is asked for of the weights that are served; a draft that has none of that kind guesses as well in integers.
+ActivationMode activations_for(const ModelInfo& draft, ActivationMode asked) {
+  const bool has_bf16 = std::ranges::find(draft.held, "bf16", &HeldMatrices::form) != draft.held.end();
+  return asked == ActivationMode::bf16 && !has_bf16 ? ActivationMode::int16 : asked;
+}
+
 }  // namespace
 
 Result<void> check_draft(const ModelInfo& draft, const std::string& draft_path, const ModelInfo& target, const std::string& target_path) {
@@ -84,7 +90,7 @@ Result<std::unique_ptr<DraftModel>> load_draft(const DraftFile& draft, const Eng
   WeightsOptions weights = options.weights;
   weights.expert_bytes = 0;
   auto model = load_model(draft.file, draft.info,
-                          {.activations = options.activations,
+                          {.activations = activations_for(draft.info, options.activations),
                            .isa = options.isa,
                            .max_num_batched_tokens = limits.max_rows,
                            .max_num_seqs = limits.max_num_seqs,

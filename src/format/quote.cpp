@@ -1,8 +1,6 @@
 #include "format/quote.h"
 
-#include <fmt/format.h>
-
-#include <iterator>
+#include "base/append_format.h"
 
 namespace quire {
 
@@ -12,7 +10,7 @@ std::string in_quotes(std::string_view text) {
   for (const char c : text.substr(0, kLongest)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte > 0x7e)
-      fmt::format_to(std::back_inserter(out), "\\x{:02x}", byte);
+      append_format(out, "\\x{:02x}", byte);
     else
       out += c;
   }

@@ -14,10 +14,10 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <iterator>
 #include <string>
 #include <utility>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "text/utf8.h"
 
@@ -98,15 +98,15 @@ void append_value(std::string& out, const LogField& field, LogFormat format) {
     else
       append_json_string(out, printable(*text));
   else if (const auto* number = std::get_if<std::uint64_t>(&field.value))
-    fmt::format_to(std::back_inserter(out), "{}", *number);
+    append_format(out, "{}", *number);
   else
-    fmt::format_to(std::back_inserter(out), "{:.3f}", std::get<double>(field.value));
+    append_format(out, "{:.3f}", std::get<double>(field.value));
 }
 
 std::string line_of(std::string_view event, std::initializer_list<LogField> fields, LogFormat format) {
   std::string out(format == LogFormat::json ? R"("event":)" + json_string(event) : std::string(event));
   for (const LogField& field : fields) {
-    fmt::format_to(std::back_inserter(out), fmt::runtime(format == LogFormat::json ? R"(,"{}":)" : " {}="), field.name);
+    append_format(out, fmt::runtime(format == LogFormat::json ? R"(,"{}":)" : " {}="), field.name);
     append_value(out, field, format);
   }
   return out;

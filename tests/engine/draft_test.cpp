@@ -165,6 +165,19 @@ TEST_P(DraftedEngine, DraftsOfTheModelItselfAreRight) {
   EXPECT_EQ(drafts.num_accepted_tokens, drafts.num_draft_tokens);
 }
 
+TEST_P(DraftedEngine, OneInIntegersGuessesForOneInBf16) {
+  options_.model = windowed_;
+  options_.activations = ActivationMode::bf16;
+  std::vector<EngineRequest> requests = drafted_requests();
+  requests.resize(2);
+  const DraftedAnswers plain = answers_of(options_, requests);
+  options_.draft_model = llama_;
+  const DraftedAnswers drafted = answers_of(options_, requests, false);
+  EXPECT_EQ(drafted.tokens, plain.tokens);
+  EXPECT_EQ(drafted.logprobs, plain.logprobs);
+  EXPECT_GT(drafted.stats.speculation.value().num_draft_tokens, 0U);
+}
+
 ModelInfo text_model(std::uint32_t vocab_size, std::vector<std::string> tokens) {
   ModelInfo model;
   model.num_layers = 2;

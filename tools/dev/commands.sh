@@ -41,7 +41,7 @@ CMAKE_FLAGS=()
 # of the time. `build`, and the release build of --all, take each by itself: an edit then costs one file, and each is seen to include what it
 # uses.
 together() {
-  [ -f "build/$1/CMakeCache.txt" ] || CMAKE_FLAGS+=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12)
+  [ -f "build/$1/CMakeCache.txt" ] || CMAKE_FLAGS+=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=40)
 }
 one_by_one() {
   grep -qs '^CMAKE_UNITY_BUILD:.*=ON' "build/$1/CMakeCache.txt" || return 0

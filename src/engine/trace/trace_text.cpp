@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <iterator>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 
 namespace quire {
@@ -76,7 +76,7 @@ class Line {
 
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+    append_format(out_, format, std::forward<Args>(args)...);
   }
   // null where it is empty.
   void text(const char* name, std::string_view value) {

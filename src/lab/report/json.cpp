@@ -2,9 +2,9 @@
 // that is there stays.
 #include <fmt/format.h>
 
-#include <iterator>
 #include <utility>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "lab/report/figures.h"
 
@@ -58,8 +58,8 @@ std::string options_json(const SimulationOptions& options) {
 std::string samples_json(const SimulationResult& result) {
   std::string text;
   for (const LoadSample& sample : result.samples)
-    fmt::format_to(std::back_inserter(text), "{}[{:.6g}, {}, {}, {:.4g}]", text.empty() ? "[" : ", ", sample.time_s, sample.num_running,
-                   sample.num_waiting, sample.kv_usage);
+    append_format(text, "{}[{:.6g}, {}, {}, {:.4g}]", text.empty() ? "[" : ", ", sample.time_s, sample.num_running, sample.num_waiting,
+                  sample.kv_usage);
   return text.empty() ? "[]" : text + "]";
 }
 

@@ -6,8 +6,8 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <iterator>
 
+#include "base/append_format.h"
 #include "lab/report/figures.h"
 
 namespace quire {
@@ -73,7 +73,7 @@ class Sheet {
  private:
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+    append_format(out_, format, std::forward<Args>(args)...);
   }
 
   void find_range(const Panel& panel) {

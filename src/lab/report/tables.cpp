@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 
+#include "base/append_format.h"
 #include "lab/report/figures.h"
 
 namespace quire {
@@ -14,7 +14,7 @@ constexpr double kMiB = 1024.0 * 1024.0, kGiB = 1024.0 * kMiB;
 
 template <class... Args>
 void add(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
-  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
+  append_format(out, format, std::forward<Args>(args)...);
 }
 
 void add_row(std::string& out, std::string_view name, const Distribution& values, double scale) {

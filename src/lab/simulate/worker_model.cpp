@@ -5,8 +5,8 @@
 #include <boost/json.hpp>
 #include <cmath>
 #include <fstream>
-#include <iterator>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "quire/simulation.h"
 
@@ -49,7 +49,7 @@ Result<WorkerModel> read_worker_model(const std::string& path) {
 
 std::string worker_model_json(const WorkerModel& worker) {
   std::string text = "{\n";
-  for (const auto& [name, term] : kWorkerTerms) fmt::format_to(std::back_inserter(text), "  \"{}\": {:.6g},\n", name, worker.*term);
+  for (const auto& [name, term] : kWorkerTerms) append_format(text, "  \"{}\": {:.6g},\n", name, worker.*term);
   return text + "  \"source\": " + json_string(worker.source) + "\n}\n";
 }
 

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 #include <string_view>
 #include <utility>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "text/utf8.h"
 
@@ -22,7 +22,7 @@ void open_chat_entry(std::string& out, const TokenNames& names, const TokenLogpr
   append_json_float(out, entry.logprob);
   out += R"(,"bytes":[)";
   for (std::size_t i = 0; i < bytes.size(); ++i)
-    fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",", static_cast<unsigned>(static_cast<unsigned char>(bytes[i])));
+    append_format(out, "{}{}", i == 0 ? "" : ",", static_cast<unsigned>(static_cast<unsigned char>(bytes[i])));
   out += ']';
 }
 

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "server/api/serving.h"
 #include "server/http/query.h"
@@ -27,18 +27,17 @@ std::string text_or_null(std::string_view text) {
 }
 
 void write_row(std::string& out, const CacheCurve& curve, const CurveRow& row) {
-  fmt::format_to(std::back_inserter(out),
-                 R"({{"label":{},"bytes":{},"blocks":{},"factor":{:.4g},"hit_rate":{:.6f},"saved_prefill_tokens_per_s":{:.6g},)"
-                 R"("saved_prefill_seconds_per_s":{}}})",
-                 text_or_null(row.label), row.num_bytes, row.num_blocks, static_cast<double>(row.num_blocks) / curve.num_blocks,
-                 row.hit_rate, row.saved_tokens_per_s, number_or_null(row.saved_s_per_s));
+  append_format(out,
+                R"({{"label":{},"bytes":{},"blocks":{},"factor":{:.4g},"hit_rate":{:.6f},"saved_prefill_tokens_per_s":{:.6g},)"
+                R"("saved_prefill_seconds_per_s":{}}})",
+                text_or_null(row.label), row.num_bytes, row.num_blocks, static_cast<double>(row.num_blocks) / curve.num_blocks,
+                row.hit_rate, row.saved_tokens_per_s, number_or_null(row.saved_s_per_s));
 }
 
 // `more`: the size that was asked for.
 void write_counts(std::string& out, const EngineCurve& known, const CurveCounts& counts, std::optional<std::uint64_t> more) {
-  fmt::format_to(std::back_inserter(out),
-                 R"({{"tenant":{},"requests":{:.6g},"prompt_tokens":{:.9g},"found_tokens":{:.9g},"external_tokens":{:.9g},"rows":[)",
-                 text_or_null(counts.tenant), counts.num_requests, counts.query_tokens, counts.found_tokens, counts.external_tokens);
+  append_format(out, R"({{"tenant":{},"requests":{:.6g},"prompt_tokens":{:.9g},"found_tokens":{:.9g},"external_tokens":{:.9g},"rows":[)",
+                text_or_null(counts.tenant), counts.num_requests, counts.query_tokens, counts.found_tokens, counts.external_tokens);
   const std::vector<CurveRow> rows = curve_rows(known.curve, counts, known.costs);
   for (const CurveRow& row : rows) {
     if (out.back() != '[') out += ',';

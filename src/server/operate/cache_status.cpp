@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
-
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "server/operate/tier_fields.h"
 
@@ -21,8 +20,8 @@ std::string cache_status(const EngineStats& engine, std::uint32_t block_size) {
 
 void append_tiers(std::string& text, std::span<const KvTierStats> tiers) {
   for (const KvTierStats& tier : tiers) {
-    fmt::format_to(std::back_inserter(text), R"({}{{"tier":{})", &tier == tiers.data() ? "" : ",", json_string(tier.name));
-    for (const TierField& field : tier_fields()) fmt::format_to(std::back_inserter(text), R"(,"{}":{})", field.name, field.value(tier));
+    append_format(text, R"({}{{"tier":{})", &tier == tiers.data() ? "" : ",", json_string(tier.name));
+    for (const TierField& field : tier_fields()) append_format(text, R"(,"{}":{})", field.name, field.value(tier));
     text += '}';
   }
 }

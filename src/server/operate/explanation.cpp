@@ -11,6 +11,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "quire/text/tokenizer.h"
 #include "server/api/serving.h"
@@ -87,7 +88,7 @@ class Object {
     }
     out_ += ']';
   }
-  void key(std::string_view name) { fmt::format_to(std::back_inserter(out_), R"({}"{}":)", out_.back() == '{' ? "" : ",", name); }
+  void key(std::string_view name) { append_format(out_, R"({}"{}":)", out_.back() == '{' ? "" : ",", name); }
   void end() { out_ += '}'; }
 
  private:

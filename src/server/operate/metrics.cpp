@@ -7,10 +7,10 @@
 
 #include <chrono>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
+#include "base/append_format.h"
 #include "server/operate/explanation.h"
 #include "server/operate/tier_fields.h"
 
@@ -63,7 +63,7 @@ class Writer {
  private:
   template <class... Args>
   void append(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    append_format(text_, format, std::forward<Args>(args)...);
   }
   std::string labels_;
   std::string text_;

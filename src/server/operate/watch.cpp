@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <iterator>
 #include <optional>
 #include <span>
 #include <string_view>
 
+#include "base/append_format.h"
 #include "base/base64.h"
 #include "base/json_text.h"
 #include "server/api/serving.h"
@@ -47,10 +47,9 @@ void append_run(std::string& out, std::size_t num_passed, std::size_t num_blocks
 
 template <class Cause, class Values>
 void append_causes(std::string& out, std::string_view name, const Values& values) {
-  fmt::format_to(std::back_inserter(out), R"(,"{}":{{)", name);
+  append_format(out, R"(,"{}":{{)", name);
   for (std::size_t i = 0; i < values.size(); ++i)
-    if (values[i] > 0)
-      fmt::format_to(std::back_inserter(out), R"({}"{}":{})", out.back() == '{' ? "" : ",", name_of(static_cast<Cause>(i)), values[i]);
+    if (values[i] > 0) append_format(out, R"({}"{}":{})", out.back() == '{' ? "" : ",", name_of(static_cast<Cause>(i)), values[i]);
   out += '}';
 }
 
@@ -75,15 +74,15 @@ void append_requests(std::string& out, const WatchFrame& frame, bool has_causes)
   for (const WatchedRequest& request : frame.requests) {
     const std::string_view name = text.substr(0, request.name_size), tenant = text.substr(request.name_size, request.tenant_size);
     text.remove_prefix(name.size() + tenant.size());
-    fmt::format_to(std::back_inserter(out), "{}[{},", &request == frame.requests.data() ? "" : ",", request.id.value);
+    append_format(out, "{}[{},", &request == frame.requests.data() ? "" : ",", request.id.value);
     append_json_string(out, name);
     out += ',';
     append_json_string(out, tenant);
     const bool waits = request.state < WatchedState::prefill;
     const std::string cause = waits && has_causes ? fmt::format("\"{}\"", name_of(request.waits_for)) : "null";
-    fmt::format_to(std::back_inserter(out), R"(,"{}",{},{:.3f},{},{},{},{},{},{},{}])", kStates.at(static_cast<std::size_t>(request.state)),
-                   cause, request.arrival_s, request.num_prompt_tokens, request.num_tokens, request.num_computed_tokens,
-                   request.num_cached_tokens, request.num_external_tokens, request.num_preemptions, request.num_blocks);
+    append_format(out, R"(,"{}",{},{:.3f},{},{},{},{},{},{},{}])", kStates.at(static_cast<std::size_t>(request.state)), cause,
+                  request.arrival_s, request.num_prompt_tokens, request.num_tokens, request.num_computed_tokens, request.num_cached_tokens,
+                  request.num_external_tokens, request.num_preemptions, request.num_blocks);
   }
   out += ']';
 }
@@ -183,11 +182,11 @@ std::string Watching::write_head() const {
   append_tiers(out, stats.kv_tiers);
   out += ']';
   if (stats.kv_swap)
-    fmt::format_to(std::back_inserter(out), R"(,"swap":{{"places":{},"used_places":{},"out_blocks":{},"in_blocks":{},"place_bytes":{}}})",
-                   stats.kv_swap->num_places, stats.kv_swap->num_used_places, stats.kv_swap->num_out_blocks, stats.kv_swap->num_in_blocks,
-                   stats.kv_swap->place_bytes);
+    append_format(out, R"(,"swap":{{"places":{},"used_places":{},"out_blocks":{},"in_blocks":{},"place_bytes":{}}})",
+                  stats.kv_swap->num_places, stats.kv_swap->num_used_places, stats.kv_swap->num_out_blocks, stats.kv_swap->num_in_blocks,
+                  stats.kv_swap->place_bytes);
   append_requests(out, *now_, engine.options().explained_requests > 0);
-  fmt::format_to(std::back_inserter(out), R"(,"requests_left_out":{})", now_->num_left_out);
+  append_format(out, R"(,"requests_left_out":{})", now_->num_left_out);
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "text/tool_calls/loose_schema.h"
 
@@ -87,7 +88,7 @@ std::string json_value_rule(const Property& property, const Tool& tool, bool one
 }
 
 void add_rule(std::string& rules, std::string_view name, std::string_view body) {
-  fmt::format_to(std::back_inserter(rules), "{}: {}\n", name, body);
+  append_format(rules, "{}: {}\n", name, body);
 }
 
 // The texts of an enum of strings as literals, or nothing.

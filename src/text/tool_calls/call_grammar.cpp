@@ -9,6 +9,7 @@
 #include <boost/json/array.hpp>
 #include <boost/json/serialize.hpp>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "text/tool_calls/argument_rules.h"
 #include "text/tool_calls/harmony_marks.h"
@@ -92,7 +93,7 @@ class CallRules {
   }
 
   [[nodiscard]] std::string whole() const { return "%llguidance {}\nTEXT: /(.|\\n)*/\n" + rules_; }
-  void add(std::string_view name, std::string_view body) { fmt::format_to(std::back_inserter(rules_), "{}: {}\n", name, body); }
+  void add(std::string_view name, std::string_view body) { append_format(rules_, "{}: {}\n", name, body); }
 
   // A mark in a rule's body: its token, or its text.
   [[nodiscard]] std::string mark(std::string_view text) const {
@@ -121,7 +122,7 @@ class CallRules {
 
   [[nodiscard]] std::string alternatives(std::string_view prefix) const {
     std::string all = fmt::format("{}0", prefix);
-    for (std::size_t i = 1; i < tools_.size(); ++i) fmt::format_to(std::back_inserter(all), " | {}{}", prefix, i);
+    for (std::size_t i = 1; i < tools_.size(); ++i) append_format(all, " | {}{}", prefix, i);
     return all;
   }
   // One of `item` or, where calls may be several, more with `separator` (a literal or nothing) before each.

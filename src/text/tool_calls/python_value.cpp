@@ -2,13 +2,11 @@
 // is certain, so a value that breaks off has written nothing that must be taken back.
 #include "text/tool_calls/python_value.h"
 
-#include <fmt/format.h>
-
 #include <boost/json/parse.hpp>
 #include <charconv>
-#include <iterator>
 #include <utility>
 
+#include "base/append_format.h"
 #include "text/tool_calls/call_reader.h"
 
 namespace quire {
@@ -19,7 +17,7 @@ constexpr std::size_t kMaxWordBytes = 64;
 constexpr std::uint32_t kNoCharacter = 0xFFFD;
 
 void append_code_unit(std::string& out, std::uint32_t unit) {
-  fmt::format_to(std::back_inserter(out), "\\u{:04x}", unit);
+  append_format(out, "\\u{:04x}", unit);
 }
 
 bool is_json_number(std::string_view word) {

@@ -7,6 +7,7 @@
 #include <boost/json/parse.hpp>
 #include <utility>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "server/http/error_response.h"
 #include "text/utf8.h"
@@ -51,7 +52,7 @@ std::string stop_json(const AnswerEnd& end) {
 }
 
 void append_event(std::string& events, std::string_view type, std::string_view fields) {
-  fmt::format_to(std::back_inserter(events), "event: {0}\ndata: {{\"type\":\"{0}\"{1}}}\n\n", type, fields);
+  append_format(events, "event: {0}\ndata: {{\"type\":\"{0}\"{1}}}\n\n", type, fields);
 }
 
 }  // namespace

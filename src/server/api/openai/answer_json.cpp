@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <span>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "server/answers/token_logprobs.h"
 #include "server/api/openai/chat_fields.h"
@@ -31,7 +31,7 @@ struct CompletionLists {
     const char* comma = tokens.empty() ? "" : ",";
     for (std::string* list : {&tokens, &values, &tops}) *list += comma;
     append_json_string(tokens, names.name(token));
-    fmt::format_to(std::back_inserter(offsets), "{}{}", comma, offset);
+    append_format(offsets, "{}{}", comma, offset);
     offset += count_characters(names.text(token));
     if (entries.empty()) {
       values += "null";
@@ -61,8 +61,8 @@ void append_completion_logprobs(std::string& out, const TokenNames& names, const
   }
   for (const PositionLogprobs& position : *choice.logprobs)
     if (!position.entries.empty()) lists.add(position.entries.front().token, position.entries);
-  fmt::format_to(std::back_inserter(out), R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", lists.tokens,
-                 lists.values, lists.tops, lists.offsets);
+  append_format(out, R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", lists.tokens, lists.values,
+                lists.tops, lists.offsets);
 }
 
 // vLLM's form: of each token an object by token id, of which the first is its own; null of the first.
@@ -77,9 +77,9 @@ void append_prompt_logprobs(std::string& out, const Tokenizer& tokenizer, const 
     const auto& entries = position.entries;
     for (std::size_t k = 0; k < entries.size(); ++k) {
       if (k > 0 && entries[k].token == entries.front().token) continue;
-      fmt::format_to(std::back_inserter(out), R"({}"{}":{{"logprob":)", k == 0 ? ",{" : ",", entries[k].token);
+      append_format(out, R"({}"{}":{{"logprob":)", k == 0 ? ",{" : ",", entries[k].token);
       append_json_float(out, entries[k].logprob);
-      fmt::format_to(std::back_inserter(out), R"(,"rank":{},"decoded_token":)", entries[k].rank);
+      append_format(out, R"(,"rank":{},"decoded_token":)", entries[k].rank);
       append_json_string(out, repair_utf8(tokenizer.token_bytes(entries[k].token)));
       out += '}';
     }
@@ -120,7 +120,7 @@ void append_prompt_token_ids(std::string& out, const std::vector<TokenId>& token
 
 // "text", "message" or "delta" with its value. `fields`: of a chat, instead of the text: a message's fields or a delta.
 void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const ChoiceText& choice, std::string_view fields, bool whole) {
-  fmt::format_to(std::back_inserter(out), R"({{"index":{},)", choice.index);
+  append_format(out, R"({{"index":{},)", choice.index);
   if (api == Api::completion) {
     out += R"("text":)";
     append_json_string(out, choice.text);
@@ -200,8 +200,7 @@ void EventWriter::choice(std::string& out, const ChoiceText& choice, std::string
 
 void EventWriter::role(std::string& out, std::uint32_t index) const {
   out += prefix_;
-  fmt::format_to(std::back_inserter(out),
-                 R"({{"index":{},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}})", index);
+  append_format(out, R"({{"index":{},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}})", index);
   close(out, nullptr);
 }
 

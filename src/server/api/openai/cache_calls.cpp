@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "server/answers/pooling_call.h"
 #include "server/api/openai/kept_call.h"
@@ -39,7 +39,7 @@ std::string counts(const CacheProbe& cache, const EngineStats& stats) {
                   cache.num_tokens - cache.num_missed_tokens(), cache.num_missed_tokens(), cache.num_local_tokens);
   for (const TierMatch& match : cache.external) {
     const std::string name = match.tier < stats.kv_tiers.size() ? stats.kv_tiers[match.tier].name : "connector";
-    fmt::format_to(std::back_inserter(text), R"(,{{"tier":{},"tokens":{}}})", json_string(name), match.num_tokens);
+    append_format(text, R"(,{{"tier":{},"tokens":{}}})", json_string(name), match.num_tokens);
   }
   return fmt::format(R"({}],"tiers_known":{})", text, cache.is_external_known);
 }

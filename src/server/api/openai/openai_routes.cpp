@@ -4,11 +4,11 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "server/api/openai/cache_calls.h"
 #include "server/api/openai/hidden_states_call.h"
@@ -67,10 +67,9 @@ Reply list_models(Serving& serving) {
   const Engine& engine = serving.engine().engine();
   std::string data;
   const auto add = [&](const std::string& name, const std::string& root, const std::string& parent) {
-    fmt::format_to(std::back_inserter(data),
-                   R"({}{{"id":{},"object":"model","created":{},"owned_by":"quire","root":{},"parent":{},"max_model_len":{}}})",
-                   data.empty() ? "" : ",", json_string(name), serving.started_s(), json_string(root), parent,
-                   serving.model().max_model_len());
+    append_format(data, R"({}{{"id":{},"object":"model","created":{},"owned_by":"quire","root":{},"parent":{},"max_model_len":{}}})",
+                  data.empty() ? "" : ",", json_string(name), serving.started_s(), json_string(root), parent,
+                  serving.model().max_model_len());
   };
   for (const std::string& name : serving.model().names()) add(name, engine.model().name, "null");
   for (const AdapterInfo& adapter : engine.adapters()) add(adapter.name, adapter.path, json_string(serving.model().name()));

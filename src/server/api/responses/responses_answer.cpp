@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 #include <utility>
 
+#include "base/append_format.h"
 #include "base/json_text.h"
 #include "server/answers/token_logprobs.h"
 #include "text/utf8.h"
@@ -65,8 +65,7 @@ std::string cache_diagnostics(const PromptComparison& compared, std::uint64_t nu
 }
 
 void ResponseWriter::event(std::string& events, std::string_view type, const std::string& fields) {
-  fmt::format_to(std::back_inserter(events), "event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},{2}}}\n\n", type, num_events_++,
-                 fields);
+  append_format(events, "event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},{2}}}\n\n", type, num_events_++, fields);
 }
 
 // "response.WHAT" of the last item.

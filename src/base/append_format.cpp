@@ -1,0 +1,12 @@
+// Called by whoever writes JSON, tables or logs piece by piece, on any thread.
+#include "base/append_format.h"
+
+#include <iterator>
+
+namespace quire {
+
+void append_format_args(std::string& out, fmt::string_view format, fmt::format_args args) {
+  fmt::vformat_to(std::back_inserter(out), format, args);
+}
+
+}  // namespace quire
