@@ -97,6 +97,7 @@ TEST(CompositeConnector, FindsLooksAndTellsAsANaiveModelDoes) {
     const CompositeChoice choice = kChoices[random.below(3)];
     const Members members = random_members(random);
     std::vector<CompositeMember> given;
+    given.reserve(members.size());
     for (std::uint32_t i = 0; i < members.size(); ++i) given.push_back({.connector = members[i], .tier = 10 + i});
     CompositeConnector composite(given, choice);
     RequestView request;
