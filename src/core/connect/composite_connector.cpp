@@ -51,9 +51,8 @@ bool CompositeConnector::supports_states() const {
   return std::ranges::all_of(members_, [](const CompositeMember& member) { return member.connector->supports_states(); });
 }
 
-bool CompositeConnector::is_better(const ExternalMatch& match, const ExternalMatch& best) const {
-  const std::uint32_t now = match.num_tokens.value_or(0), until_now = best.num_tokens.value_or(0);
-  return choice_ == CompositeChoice::first ? until_now == 0 && now > 0 : now > until_now;
+bool CompositeConnector::is_better(std::uint32_t num_tokens, std::uint32_t best) const {
+  return choice_ == CompositeChoice::first ? best == 0 && num_tokens > 0 : num_tokens > best;
 }
 
 ExternalMatch CompositeConnector::match(const RequestView& request, std::uint32_t num_local_tokens) {
@@ -62,7 +61,7 @@ ExternalMatch CompositeConnector::match(const RequestView& request, std::uint32_
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const ExternalMatch match = members_[i].connector->match(request, num_local_tokens);
     if (!match.num_tokens) return {.num_tokens = std::nullopt, .load_async = false};
-    if (!is_better(match, best)) continue;
+    if (!is_better(*match.num_tokens, *best.num_tokens)) continue;
     QUIRE_CHECK(*match.num_tokens > 0, "a member that is chosen has something");
     chosen_[request.id.value] = i;
     best = match;
@@ -80,14 +79,14 @@ bool CompositeConnector::peek_at(const CompositeMember& member, const RequestVie
 
 bool CompositeConnector::peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) {
   if (choice_ == CompositeChoice::stacked) return peek_stacked(request, num_local_tokens, matches);
-  ExternalMatch best{.num_tokens = 0, .load_async = false};
+  std::uint32_t best = 0;
   std::vector<TierMatch> found, of_best;
   for (const CompositeMember& member : members_) {
     found.clear();
     if (!peek_at(member, request, num_local_tokens, found)) return false;
-    const ExternalMatch match{.num_tokens = num_tokens_of(found), .load_async = false};
-    if (!is_better(match, best)) continue;
-    best = match;
+    const std::uint32_t num_tokens = num_tokens_of(found);
+    if (!is_better(num_tokens, best)) continue;
+    best = num_tokens;
     of_best.swap(found);
   }
   matches.insert(matches.end(), of_best.begin(), of_best.end());

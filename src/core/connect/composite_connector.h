@@ -80,7 +80,8 @@ class CompositeConnector final : public Connector {
   bool peek_at(const CompositeMember& member, const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches);
   ExternalMatch match_stacked(const RequestView& request, std::uint32_t num_local_tokens);
   void allocated_stacked(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens);
-  [[nodiscard]] bool is_better(const ExternalMatch& match, const ExternalMatch& best) const;
+  // Whether so many tokens are loaded rather than the best so far.
+  [[nodiscard]] bool is_better(std::uint32_t num_tokens, std::uint32_t best) const;
 
   std::vector<CompositeMember> members_;
   CompositeChoice choice_;

@@ -129,7 +129,7 @@ std::span<const OffloadKey> OffloadConnector::keys_held(const RequestView& reque
   held_.clear();
   for (std::uint32_t group = 0; group < windows_.num_groups(); ++group) held_.push_back(core_->blocks(request.id, group));
   for (std::size_t i = begin; i < end; ++i) {
-    for (std::uint32_t group = 0; group < windows_.num_groups(); ++group) {
+    for (std::uint32_t group = 0; group < held_.size(); ++group) {
       QUIRE_CHECK((i + 1) * factor_ <= held_[group].size(), "what is planned has blocks");
       if (held_[group][i * factor_] == kNullBlock) continue;
       add_key(request, group, i);

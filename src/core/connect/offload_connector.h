@@ -172,7 +172,6 @@ class OffloadConnector final : public Connector {
   void end_load(const Moving& load, const TransferCompletion& completion);
   void drop_bad(const Moving& load, std::span<const BlockId> bad_blocks, Tracked& tracked);
   void fail_store(const Moving& store);
-  void fail_spoiled(RequestId request, std::vector<Moving>& stores);
   // Leaves the tier, now or when nobody loads it any more.
   void drop(const OffloadKey& key);
   void forget_if_over(RequestId request);

@@ -100,25 +100,21 @@ void OffloadConnector::fail_store(const Moving& store) {
   }
 }
 
-// All that it has decided upon and not begun, for simplicity, although some of it may be good: that is stored when it fills again.
+// All that it has decided upon and not begun, for simplicity, although some of it may be good: that is stored when it fills again. Between
+// two plans all of it is due.
 void OffloadConnector::spoiled(const RequestView& request, std::uint32_t num_good_tokens) {
   const auto found = tracked_.find(request.id.value);
   if (found == tracked_.end()) return;
   found->second.next_stored = std::min(found->second.next_stored, num_good_tokens / block_size_ / factor_);
-  fail_spoiled(request.id, due_);
-  fail_spoiled(request.id, decided_);
-  // Nothing of it is or was in transfer, and nobody will say that it is over.
-  if (found->second.storing.empty()) found->second.stores = false;
-}
-
-void OffloadConnector::fail_spoiled(RequestId request, std::vector<Moving>& stores) {
-  std::erase_if(stores, [&](const Moving& store) {
-    if (store.request != request) return false;
+  std::erase_if(due_, [&](const Moving& store) {
+    if (store.request != request.id) return false;
     QUIRE_CHECK(num_storing_blocks_ >= store.blocks.size(), "blocks of a store that is given up were counted");
     num_storing_blocks_ -= store.blocks.size();
     fail_store(store);
     return true;
   });
+  // Nothing of it is or was in transfer, and nobody will say that it is over.
+  if (found->second.storing.empty()) found->second.stores = false;
 }
 
 void OffloadConnector::drop(const OffloadKey& key) {

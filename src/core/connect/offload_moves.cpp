@@ -41,9 +41,7 @@ void OffloadConnector::adopted(const OffloadKey& key, bool is_stored) {
 }
 
 void OffloadConnector::append_wanted(const RequestView& request, std::uint32_t num_local_tokens, std::vector<OffloadKey>& keys) {
-  const std::size_t start = num_local_tokens / block_size_, end = num_loadable(request);
-  if (start >= end) return;
-  const std::span<const OffloadKey> wanted = keys_of(request, start, end);
+  const std::span<const OffloadKey> wanted = keys_of(request, num_local_tokens / block_size_, num_loadable(request));
   keys.insert(keys.end(), wanted.begin(), wanted.end());
 }
 

@@ -28,7 +28,7 @@ class ToldMember final : public Connector {
   std::vector<std::uint64_t> completions, sent_requests;
   std::vector<Transfer> plans;  // for the next plan
 
-  std::uint32_t local = 0, spoiled_tokens = 0, num_forgotten = 0;
+  std::uint32_t local = 0, spoiled_tokens = 0, num_forgotten = 0, num_outputs = 0;
   std::vector<TierMatch> there;  // what it would find
   bool knows = true;
 
@@ -54,7 +54,7 @@ class ToldMember final : public Connector {
     return knows;
   }
   void forget_blocks(const RequestView& /*request*/) override { ++num_forgotten; }
-  void step_output() override {}
+  void step_output() override { ++num_outputs; }
   bool reset() override { return resets; }
 };
 
@@ -214,6 +214,12 @@ TEST(CompositeConnector, AllHearWhatIsSpoiled) {
   for (const auto& member : composite.members_of) EXPECT_EQ(member->spoiled_tokens, 12U);
 }
 
+TEST(CompositeConnector, AllHearThatAStepsResultsAreTaken) {
+  ToldComposite composite(3);
+  composite.connector.step_output();
+  for (const auto& member : composite.members_of) EXPECT_EQ(member->num_outputs, 1U);
+}
+
 TEST(CompositeConnector, AnswersAndTellsAsVllmsDoes) {
   std::ifstream file("tests/golden/composite_connector.txt");
   ASSERT_TRUE(file) << "run it from the repository's root";
@@ -294,6 +300,7 @@ TEST(CompositeConnector, ATransferIsOfItsMembersTierAndItsEndIsToldToItsMember) 
   ASSERT_EQ(list.transfers.size(), 2U);
   EXPECT_EQ(list.transfers[0].tier, 3U);
   EXPECT_EQ(list.transfers[1].tier, 7U);
+  EXPECT_EQ(composite.num_tracked(), 2U);
   composite.completed({.transfer = TransferId{2}});
   EXPECT_EQ(own->completions, std::vector<std::uint64_t>{});
   EXPECT_EQ(marked->completions, std::vector<std::uint64_t>{2});

@@ -21,6 +21,13 @@ std::string window_refusal(const CoreConfig& config) {
   return created ? "" : created.error().field;
 }
 
+GroupWindows windows_of(const std::vector<std::uint32_t>& windows, std::uint32_t block_size) {
+  CoreConfig config = grouped_config(windows);
+  config.block_size = block_size;
+  config.kv.groups = test::cache_groups_of(windows, block_size);
+  return GroupWindows::create(config).value();
+}
+
 TEST(GroupWindowsTest, OtherKindsAndOtherBlocksAreRefused) {
   EXPECT_EQ(window_refusal(grouped_config({0, 9, 5})), "");
   EXPECT_EQ(window_refusal(grouped_config({9})), "");
@@ -52,6 +59,9 @@ TEST(GroupWindowsTest, AWindowNeedsTheBlocksOfItsTokensBeforeTheNext) {
   EXPECT_EQ(windows.first_needed(3, 3), 3U) << "it attends to itself alone";
   EXPECT_EQ(windows.first_needed(4, 3), 0U);
   EXPECT_EQ(windows.first_needed(2, 0), 0U);
+  const GroupWindows of_tokens = windows_of({0, 5}, 1);
+  EXPECT_EQ(of_tokens.first_needed(1, 4), 0U);
+  EXPECT_EQ(of_tokens.first_needed(1, 5), 1U) << "the token at 5 attends to four before it";
   EXPECT_TRUE(GroupWindows::create(grouped_config({0})).value().is_plain());
   EXPECT_FALSE(GroupWindows::create(grouped_config({7})).value().is_plain());
 }
@@ -73,11 +83,11 @@ TEST(GroupWindowsTest, OfStatesTheLastBlockIsNeeded) {
 
 // Whether each token that the one behind the first `size` blocks attends to is there.
 bool naive_fits(const std::vector<std::uint32_t>& windows, const std::set<std::pair<std::uint32_t, std::uint32_t>>& there,
-                std::uint32_t first, std::uint32_t size) {
+                std::uint32_t first, std::uint32_t size, std::uint32_t block_size) {
   for (std::uint32_t group = 0; group < windows.size(); ++group) {
-    for (std::uint32_t token = first * kBlockSize; token < size * kBlockSize; ++token) {
-      const bool is_seen = windows[group] == 0 || token + windows[group] > size * kBlockSize;
-      if (is_seen && !there.contains({token / kBlockSize, group})) return false;
+    for (std::uint32_t token = first * block_size; token < size * block_size; ++token) {
+      const bool is_seen = windows[group] == 0 || token + windows[group] > size * block_size;
+      if (is_seen && !there.contains({token / block_size, group})) return false;
     }
   }
   return true;
@@ -92,19 +102,20 @@ TEST(GroupWindowsTest, ReachesAsFarAsANaiveSearch) {
       groups.push_back(random.chance(0.3) ? 0 : static_cast<std::uint32_t>(random.between(groups.empty() ? 2 : 1, 20)));
     const auto end = static_cast<std::uint32_t>(random.below(12));
     const auto first = static_cast<std::uint32_t>(random.below(end + 1));
+    const std::uint32_t block_size = 1U << random.below(3);
     const double share = random.chance(0.5) ? 0.95 : 0.7;
     std::set<std::pair<std::uint32_t, std::uint32_t>> there, asked;
     for (std::uint32_t block = first; block < end; ++block)
       for (std::uint32_t group = 0; group < groups.size(); ++group)
         if (random.chance(share)) there.emplace(block, group);
-    GroupWindows windows = GroupWindows::create(grouped_config(groups)).value();
+    GroupWindows windows = windows_of(groups, block_size);
     const std::uint32_t found = windows.longest(first, end, [&](std::uint32_t block, std::uint32_t group) {
       EXPECT_TRUE(block >= first && block < end && group < groups.size());
       EXPECT_TRUE(asked.emplace(block, group).second) << "each is asked of once";
       return there.contains({block, group});
     });
     std::uint32_t wanted = end;
-    while (wanted > first && !naive_fits(groups, there, first, wanted)) --wanted;
+    while (wanted > first && !naive_fits(groups, there, first, wanted, block_size)) --wanted;
     ASSERT_EQ(found, wanted) << "seed " << seed;
     ++num_found[found - first];
   }

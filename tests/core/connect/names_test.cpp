@@ -53,6 +53,7 @@ TEST(OffloadNames, ThatAMatchWouldWantAreThoseBehindWhatIsThere) {
     EXPECT_EQ(wanted(1, 8), names(1, 2, 3));
     EXPECT_EQ(wanted(1, 12), names(1, 3, 3));
     EXPECT_EQ(wanted(1, 13), names(1, 3, 3));
+    EXPECT_EQ(wanted(2, 12), names(2, 3, 3));
     EXPECT_EQ(wanted(2, 4), names(2, 1, has_window ? 2 : 3)) << "behind a window the last block of a prompt is computed";
   }
 }
@@ -65,7 +66,8 @@ class LeftPlaces final : public TierPlaces {
     return place;
   }
   void left(const OffloadKey& key) override { gone.push_back(key); }
-  std::vector<OffloadKey> gone;
+  void dropped(const OffloadKey& key) override { not_to_be_given.push_back(key); }
+  std::vector<OffloadKey> gone, not_to_be_given;
   std::uint32_t num_assigned = 0;
 };
 
@@ -109,6 +111,24 @@ TEST(OffloadOutside, WhatIsFoundHasANameAsLongAsThereIsRoomAndWhatIsMissedHasNon
   EXPECT_FALSE(has(5)) << "nobody may go for it";
   EXPECT_EQ(places.gone.size(), 1U);
   tier.ledger().check_invariants();
+}
+
+TEST(OffloadOutside, TheTierHearsWhoseBlocksNobodyIsToBeGiven) {
+  LeftPlaces places;
+  OffloadDriver o({.cpu_bytes_to_use = 8}, sync_config(), &places);
+  for (std::uint32_t slot = 0; slot < 8; ++slot) o.connector->restore(OffloadSlot{slot}, nullptr);
+  o.add(1, 1, 9, 1);
+  o.plan();
+  const std::vector<OffloadKey> names = names_of(o, 1);
+  o.apply();
+  o.run();
+  EXPECT_TRUE(places.not_to_be_given.empty());
+  o.add(2, 1, 9, 20);
+  o.d.core->forget_blocks(RequestId{2});
+  EXPECT_EQ(places.not_to_be_given, names);
+  o.run();
+  EXPECT_TRUE(o.d.core->reset_connector_cache());
+  EXPECT_GT(places.not_to_be_given.size(), names.size()) << "and what a reset drops";
 }
 
 TEST(OffloadOutside, WhatWasAdoptedIsThereWhenItIsStored) {

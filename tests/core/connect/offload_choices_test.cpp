@@ -33,18 +33,20 @@ TEST(OffloadConnector, ATierThatIsLeftOutIsNeitherReadNorWritten) {
   EXPECT_EQ(o.num_kept(), 5U) << "what was not stored meanwhile is stored, while its request runs";
 }
 
-// A block of four tokens has a byte.
+// A block of four tokens has a byte. While a cost is not known, all is loaded.
 TEST(OffloadConnector, WhatIsFasterToComputeIsComputed) {
-  for (const double tokens_per_s : {0.0, 39.0, 40.0, 41.0}) {
+  constexpr std::pair<double, double> kCosts[] = {{10.0, 0.0},  {10.0, -0.0}, {0.0, 41.0}, {0.0, 0.0},
+                                                  {10.0, 39.0}, {10.0, 40.0}, {10.0, 41.0}};
+  for (const auto& [bytes_per_s, tokens_per_s] : kCosts) {
     OffloadDriver o;
     o.add(1, 1, 10, 1);
     o.run();
     o.forget_cached();
-    o.connector->set_costs({.load_bytes_per_s = 10.0, .compute_tokens_per_s = tokens_per_s});
+    o.connector->set_costs({.load_bytes_per_s = bytes_per_s, .compute_tokens_per_s = tokens_per_s});
     o.add(2, 1, 10, 1);
     o.plan();
-    const bool computes = tokens_per_s > 40.0;
-    EXPECT_EQ(o.begun.size(), computes ? 0U : 1U);
+    const bool computes = bytes_per_s > 0.0 && tokens_per_s > 40.0;
+    EXPECT_EQ(o.begun.size(), computes ? 0U : 1U) << bytes_per_s << ' ' << tokens_per_s;
     EXPECT_EQ(o.connector->counters().num_computed_tokens, computes ? 8U : 0U);
     o.apply();
     o.run();
@@ -189,6 +191,23 @@ TEST(OffloadConnector, AtTheEndWhatHasRoomPushesNothingOut) {
   o.apply();
   EXPECT_EQ(o.connector->counters().num_stored_at_end, 1U);
   o.run();
+}
+
+TEST(OffloadConnector, WhatJustHasRoomPushesNothingOut) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .thins_churn = true});
+  const std::uint64_t id = churn(o);
+  o.add(id, id, 10, 1);
+  o.run();
+  const std::vector<OffloadKey> keys = o.connector->ledger().resident_keys();
+  for (const OffloadKey& key : std::span(keys).first(2)) o.connector->missed_outside(key);
+  ASSERT_EQ(o.connector->ledger().num_free(), 2U);
+  const OffloadCounters before = o.connector->counters();
+  for (const std::uint64_t next : {id + 1, id + 2}) {
+    o.add(next, next, 10, 1);
+    o.run();
+    EXPECT_EQ(o.connector->counters().num_stored, before.num_stored + 2) << "two blocks had room";
+    EXPECT_EQ(o.connector->counters().num_thinned, before.num_thinned + (next == id + 1 ? 0 : 2));
+  }
 }
 
 // The store of the one before is under way meanwhile.

@@ -227,6 +227,7 @@ TEST(OffloadGroups, ARequestGoesOnWhenAllItsLoadsAreOver) {
   o.add(2, 1, 22, 1);
   o.plan();
   ASSERT_EQ(o.begun.size(), 1U);
+  EXPECT_EQ(o.connector->num_tracked(), 3U) << "the request, the load that has begun and the one that waits";
   o.apply();
   EXPECT_TRUE(o.plan().scheduled.empty()) << "what the window needs has not come";
   ASSERT_EQ(o.begun.size(), 1U);
@@ -253,6 +254,7 @@ TEST(OffloadGroups, ALoadThatHasNotBegunWhenItsRequestEndsIsGivenUp) {
   o.plan();
   EXPECT_TRUE(o.begun.empty());
   EXPECT_EQ(o.connector->ledger().ref_count(key), 0);
+  EXPECT_EQ(o.connector->num_tracked(), 0U) << "nothing of it is under way any more";
   o.apply();
   o.run();
 }
