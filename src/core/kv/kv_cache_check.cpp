@@ -61,14 +61,14 @@ Result<void> check_caching(const KvCacheConfig& config, const KvCacheOptions& op
   const std::uint32_t ranks = options.dcp_world_size * options.pcp_world_size;
   const auto size_of = [&](const KvCacheGroup& group) { return block_size_of(group.spec); };
   if (config.groups.empty()) return unsupported("kv.groups", "there is nothing to cache", "turn prefix caching off");
-  if (config.groups.size() == 1 && options.hash_block_size != size_of(config.groups[0]) * ranks)
+  if (config.groups.size() == 1 && options.hash_block_size != size_of(config.groups.front()) * ranks)
     return invalid("hash_block_size", fmt::format("{} is not the block size of the only group", options.hash_block_size));
   if (config.groups.size() > 1) {
-    const auto same = [&](const KvCacheGroup& group) { return group.spec == config.groups[0].spec; };
+    const auto same = [&](const KvCacheGroup& group) { return group.spec == config.groups.front().spec; };
     if (std::ranges::all_of(config.groups, same)) return unsupported("kv.groups", "several groups with one spec", "make one group of them");
     if (ranks > 1) return unsupported("kv.groups", "context parallelism does not go with several groups");
   }
-  const auto first_size = size_of(config.groups[0]);
+  const auto first_size = size_of(config.groups.front());
   const bool one_block_size = std::ranges::all_of(config.groups, [&](const auto& group) { return size_of(group) == first_size; });
   for (std::size_t i = 0; i < config.groups.size(); ++i) {
     if (size_of(config.groups[i]) * ranks % options.hash_block_size != 0)

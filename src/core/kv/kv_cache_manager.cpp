@@ -363,7 +363,7 @@ const Rule* KvCacheManager::broken_rule(std::span<const KvBlocks* const> sequenc
       QUIRE_RULE(!list.last_state_block || *list.last_state_block < list.blocks.size(), "the last state is in the list");
       for (const BlockId block : list.blocks) {
         QUIRE_CHECK(block.value < holders.size(), "sequences hold blocks of the pool");
-        holders[block.value] += block == kNullBlock ? 0 : 1;
+        ++holders[block.value];  // of the null block nobody asks how many
       }
     }
   }

@@ -32,7 +32,7 @@ struct DroppedKind {
       return size * block_size;
     }
     // From the longest on: ends where a block of each kind does (of EAGLE, with the block that is dropped), and the window behind is there.
-    const std::int64_t wanted = (window - 1 + block_size - 1) / block_size + less;
+    const std::int64_t wanted = std::max<std::int64_t>((window - 1 + block_size - 1) / block_size + less, 1);
     for (std::int64_t size = end; size > 0; --size) {
       if (size * block_size % alignment != 0) continue;
       bool all = true;
@@ -79,12 +79,13 @@ TEST(DropsOnce, EachKindDropsItsBlockWhereTheHitEnds) {
     options.use_eagle = options.eagle_drops_once = true;
     std::vector<LayerKvSpec> specs;
     std::vector<DroppedKind> kinds;
+    std::uint64_t num_windows = 0;  // each is longer than those before
     if (random.chance(0.7)) {
       specs.push_back(test::full());
       kinds.push_back({.block_size = 4, .there = {}});
     }
     while (kinds.size() < 2 || (kinds.size() < 3 && random.chance(0.5))) {
-      const auto window = static_cast<std::uint32_t>(random.between(2, 13) + 12 * kinds.size());
+      const auto window = static_cast<std::uint32_t>(random.between(1, 12) + 12 * num_windows++);
       specs.push_back(test::window(window));
       kinds.push_back({.block_size = 4, .window = window, .there = {}});
     }

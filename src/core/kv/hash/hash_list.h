@@ -22,7 +22,6 @@ class BlockHashList {
 
   // Full blocks only.
   [[nodiscard]] std::size_t size() const { return hashes_.size() / hashes_per_block_; }
-  [[nodiscard]] std::size_t hashes_per_block() const { return hashes_per_block_; }
   // The parts of the name of block `index` < size().
   [[nodiscard]] std::span<const BlockHash> operator[](std::size_t index) const {
     QUIRE_CHECK((index + 1) * hashes_per_block_ <= hashes_.size(), "a full block");
