@@ -52,6 +52,9 @@ Result<void> check_cached(const KvCacheConfig& config, const KvCacheOptions& opt
   if (options.dcp_world_size * options.pcp_world_size > 1 && !is_full_attention(spec))
     return unsupported(field, "context parallelism needs full attention", "turn prefix caching off or use one rank");
   if (is_chunked && options.use_eagle) return unsupported(field, "chunked local attention does not go with EAGLE", "turn one of them off");
+  // The search looks one block beyond the end of a hit for the one that is dropped; states are not looked for so.
+  if (std::holds_alternative<MambaSpec>(spec) && options.use_eagle && options.eagle_drops_once)
+    return unsupported(field, "states do not go with EAGLE where a block is dropped once", "turn prefix caching or EAGLE off");
   if ((is_chunked || (is_window && options.use_eagle)) && !one_block_size)
     return unsupported(field, "this kind of attention needs groups of one block size here");
   return {};

@@ -138,7 +138,6 @@ bool PrefixIndex::assign(std::span<const Named> all, std::span<const BlockHash> 
   for (const Named& named : all) {
     if (named.previous != kEnd) continue;
     for (std::uint32_t block = named.block; block != kEnd; block = next[block]) {
-      if (place[block] == kEnd) return false;
       const Named& one = all[place[block]];
       insert(BlockName(hashes.subspan(first_hash[place[block]], one.num_hashes), one.group), BlockId{block});
       if (previous_of(block, replaced) != one.previous) return false;

@@ -167,6 +167,11 @@ TEST(KvCacheManagerCheck, NamesWhatVllmWouldStopOn) {
   EXPECT_EQ(field(config_of(9, {test::full(), test::cross()}), options), "kv.groups[1]");
   EXPECT_EQ(field(config_of(9, {test::full(), test::chunked(8)}), eagle), "kv.groups[1]");
   EXPECT_EQ(field(config_of(9, {test::full(8), test::window(8)}), eagle), "kv.groups[1]");
+  EXPECT_EQ(field(config_of(9, {test::full(), test::mamba(MambaCacheMode::all)}), eagle), "fine");
+  KvCacheOptions dropping = eagle;
+  dropping.eagle_drops_once = true;
+  EXPECT_EQ(field(config_of(9, {test::full(), test::mamba(MambaCacheMode::all)}), dropping), "kv.groups[1]");
+  EXPECT_EQ(field(config_of(9, {test::full(), test::window(8)}), dropping), "fine");
   EXPECT_EQ(field(config_of(9, {test::window(8)}), parallel), "kv.groups[0]");
   EXPECT_EQ(field(config_of(9, {test::full(), test::mla()}), parallel), "kv.groups");
   EXPECT_EQ(field(config_of(9, {test::sink(6)}), options), "kv.groups[0].sink_len");
