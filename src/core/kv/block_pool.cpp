@@ -98,13 +98,9 @@ bool BlockPool::drop_reference(BlockId block) {
 }
 
 void BlockPool::release(BlockId block) {
-  if (unnamed_first_) {
-    release({&block, 1});
-    return;
-  }
   if (!drop_reference(block)) return;
   // Who frees a sequence gives its last block first, so the end of a prefix is taken for new content before its beginning.
-  if (lifo_)
+  if (unnamed_first_ ? !index_.contains(block) : lifo_)
     free_.push_front(block);
   else
     free_.push_back(block);
@@ -165,7 +161,7 @@ const std::vector<WatchedBlock>& BlockPool::watch() {
   std::vector<WatchedBlock> blocks(num_blocks());
   for (std::uint32_t i = 0; i < num_blocks(); ++i) {
     blocks[i].num_holders = ShownBlocks::saturated(ref_counts_[i]);
-    blocks[i].flags = index_.contains(BlockId{i}) ? WatchedBlock::kCached : 0;
+    if (index_.contains(BlockId{i})) blocks[i].flags = WatchedBlock::kCached;
   }
   shown_.begin(std::move(blocks));
   return shown_.all();

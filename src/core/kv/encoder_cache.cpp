@@ -113,10 +113,8 @@ void EncoderCache::cached_inputs(const EncoderInputs& request, std::vector<std::
 void EncoderCache::release(const EncoderInputs& request, std::uint32_t input) {
   QUIRE_CHECK(input < request.features.size(), "release an input of the request");
   const MultimodalFeature& feature = request.features[input];
-  if (mode_ == EncoderCacheMode::encoder_decoder) {
-    num_free_ += feature.position.num_embeds();
-    return;
-  }
+  // Such an output is not kept, and none is found below.
+  if (mode_ == EncoderCacheMode::encoder_decoder) num_free_ += feature.position.num_embeds();
   const bool is_held = inputs_hold_ && let_go(request, input);
   const auto found = cached_.find(feature.identifier);
   if (is_held || found == cached_.end() || found->second.references.empty()) return;

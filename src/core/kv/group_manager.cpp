@@ -35,9 +35,10 @@ std::int64_t GroupManager::count_needed(const GroupBlockList& list, std::int64_t
     QUIRE_CHECK(hit.empty(), "a sequence that was met has no hit");
     return std::max<std::int64_t>(required - held, 0);
   }
-  const std::int64_t skipped = tokens_.floor(num_skipped);
+  QUIRE_CHECK(hit.empty() || held == 0, "hits come before all other blocks");
+  const std::int64_t skipped = std::max<std::int64_t>(tokens_.floor(num_skipped), 0);
   const std::int64_t fresh = required - std::max(skipped, static_cast<std::int64_t>(hit.size()) + held);
-  const std::size_t skipped_hits = std::min(hit.size(), as_index(std::max<std::int64_t>(0, skipped - held)));
+  const std::size_t skipped_hits = std::min(hit.size(), as_index(skipped));
   return std::max<std::int64_t>(fresh, 0) + num_unheld(hit.subspan(skipped_hits));
 }
 

@@ -184,6 +184,38 @@ TEST(CachePlan, TheLongestLengthThatFitsCanBeTaken) {
   EXPECT_FALSE(plan_one(layers({{full(), 2}}), 4096, fit));
 }
 
+// In blocks of one token, 256 bytes each.
+TEST(CachePlan, WhereOneTokenFitsItIsOfferedAndWhereNoneDoesNoLengthIs) {
+  EXPECT_EQ(plan_one(layers({{full(1), 1}}), 256).error().remedy, "give the engine more memory or at most 1 tokens");
+  EXPECT_EQ(plan_one(layers({{full(1), 1}}), 255).error().remedy, "give the engine more memory");
+}
+
+TEST(CachePlan, WithoutMemoryNotEvenATokenOfOneByteFits) {
+  MlaAttentionSpec byte;
+  byte.block_size = byte.num_kv_heads = byte.head_size = 1;
+  byte.dtype = {"int8", 1};
+  KvMemoryOptions fit = options();
+  fit.auto_fit_max_model_len = true;
+  const auto planned = [&](std::int64_t bytes) { return plan_one(layers({{byte, 1}}), bytes, fit); };
+  for (const std::int64_t bytes : {0, -1, -1000}) {
+    ASSERT_FALSE(planned(bytes)) << bytes;
+    EXPECT_EQ(planned(bytes).error().field, "max_model_len") << bytes;
+  }
+  ASSERT_TRUE(planned(1)) << planned(1).error().to_string();
+  EXPECT_EQ(planned(1)->max_model_len, 1U);
+}
+
+TEST(CachePlan, ThereAreAsManyBlocksAs32BitsCanNumber) {
+  constexpr std::int64_t kMost = UINT32_MAX;
+  const auto plan = plan_one(layers({{full(), 1}}), kMost * 4096);
+  ASSERT_TRUE(plan) << plan.error().to_string();
+  EXPECT_EQ(plan->workers.at(0).num_blocks, UINT32_MAX);
+  const auto refused = plan_one(layers({{full(), 1}}), (kMost + 1) * 4096);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().field, "kv_cache_memory");
+  EXPECT_EQ(refused.error().code, ErrorCode::too_large);
+}
+
 TEST(CachePlan, AllWorkersGetTheFewestBlocks) {
   const LayerSpecs all = layers({{full(), 2}});
   const std::array<LayerSpecs, 2> workers{all, all};

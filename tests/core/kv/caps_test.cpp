@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/random.h"
+#include "core/kv/attention_managers.h"
+#include "core/kv/block_pool.h"
 #include "core/kv/kv_cache_manager.h"
 #include "core/kv/kv_support.h"
 #include "support/rounds.h"
@@ -71,12 +73,13 @@ TEST(CapsOnBlocks, InRandomCasesAreTheDefinitions) {
 }
 
 // Which blocks of a window get a name where not all of them do.
-Ids named(std::uint32_t window, std::int64_t retention, std::uint32_t num_prompt, bool use_eagle = false, std::uint32_t boundary = 0) {
-  KvCacheOptions options = test::options_of();
+Ids named(std::uint32_t window, std::int64_t retention, std::uint32_t num_prompt, bool use_eagle = false, std::uint32_t boundary = 0,
+          std::uint32_t block_size = 4) {
+  KvCacheOptions options = test::options_of(block_size);
   options.retention = retention;
   options.use_eagle = use_eagle;
-  KvCacheManager kv(test::config_of(40, {test::window(window)}), options);
-  TestRequest request(std::string(60, 'x'), 4);
+  KvCacheManager kv(test::config_of(80, {test::window(window, block_size)}), options);
+  TestRequest request(std::string(60, 'x'), block_size);
   KvRequest view = request.view();
   view.num_prompt_tokens = num_prompt;
   view.shared_prefix_boundary = boundary;
@@ -105,6 +108,28 @@ TEST(SparseWindows, WithEagleABlockMoreAndOneEarlier) {
   EXPECT_EQ(named(8, 0, 33, true), (Ids{5, 6, 7}));
   EXPECT_EQ(named(8, 0, 32, true), (Ids{4, 5, 6, 7})) << "7 blocks of it can be found, or all 8 by who goes on";
   EXPECT_EQ(named(8, 0, 3, true), (Ids{0})) << "no block lies before it";
+}
+
+TEST(SparseWindows, InBlocksOfOneTokenAHitEndsAtTheToken) {
+  EXPECT_EQ(named(3, 0, 10, false, 0, 1), (Ids{7, 8}));
+  EXPECT_EQ(named(3, 0, 10, false, 1, 1), (Ids{0, 7, 8})) << "and where others share a single token";
+  EXPECT_EQ(named(3, 0, 10, true, 0, 1), (Ids{6, 7, 8, 9}));
+}
+
+// 4 tokens of a window lie ahead of what is loaded, or none: of one token, that is behind it at once.
+TEST(WindowsThatPass, LoadNoBlockForATokenThatTheyHavePassedWhereTheRuleSaysSo) {
+  const auto attached = [](std::uint32_t window, std::int64_t num_external, bool passed_load_nothing) {
+    BlockPool pool(8, nullptr);
+    SlidingWindowManager manager({.group = 0, .block_size = 4, .hash_block_size = 4, .passed_load_nothing = passed_load_nothing}, window,
+                                 pool);
+    GroupBlockList list;
+    return manager.attach(list, {}, 0, num_external);
+  };
+  for (const std::int64_t num_external : {1, 2, 3}) {
+    EXPECT_EQ(attached(1, num_external, true), 0) << num_external;
+    EXPECT_EQ(attached(1, num_external, false), 1) << num_external;
+    EXPECT_EQ(attached(2, num_external, true), 1) << num_external;
+  }
 }
 
 TEST(FreedLater, BlocksGoBackWhenTheyAreDueInTheOrderOfTheirEnds) {

@@ -16,6 +16,7 @@ namespace {
 using test::NaiveCache;
 using test::NaiveGroup;
 using test::NaiveKind;
+using test::NaiveRules;
 using test::TestRequest;
 using test::values;
 
@@ -24,7 +25,7 @@ struct Setup {
   std::uint32_t hash_size = 4;
   bool eagle = false;
   bool caching = true;
-  bool hits_first = false;
+  NaiveRules rules = {};
 };
 
 void PrintTo(const Setup& setup, std::ostream* out) {
@@ -32,7 +33,8 @@ void PrintTo(const Setup& setup, std::ostream* out) {
     constexpr std::array kNames{"full", "window", "chunked", "mamba_all", "mamba_align"};
     *out << kNames[static_cast<std::size_t>(group.kind)] << group.size << " ";
   }
-  *out << (setup.eagle ? "eagle " : "") << (setup.caching ? "" : "uncached") << (setup.hits_first ? "hits first" : "");
+  *out << (setup.eagle ? "eagle " : "") << (setup.caching ? "" : "uncached") << (setup.rules.hits_first ? "hits first " : "")
+       << (setup.rules.unnamed_first ? "unnamed first " : "") << (setup.rules.passed_nothing ? "passed nothing" : "");
 }
 
 LayerKvSpec spec_of(const NaiveGroup& group) {
@@ -62,7 +64,9 @@ KvCacheOptions options_of(const Setup& setup) {
   KvCacheOptions options = test::options_of(setup.hash_size);
   options.use_eagle = setup.eagle;
   options.enable_caching = setup.caching;
-  options.hits_before_loads = setup.hits_first;
+  options.hits_before_loads = setup.rules.hits_first;
+  options.unnamed_blocks_first = setup.rules.unnamed_first;
+  options.passed_load_nothing = setup.rules.passed_nothing;
   return options;
 }
 
@@ -80,7 +84,7 @@ class RandomRun {
       : setup_(setup),
         random_(seed),
         real_(config_of(setup, num_blocks), options_of(setup)),
-        naive_(num_blocks, setup.groups, setup.caching, setup.eagle, 64, setup.hits_first) {
+        naive_(num_blocks, setup.groups, setup.caching, setup.eagle, 64, setup.rules) {
     for (const NaiveGroup& group : setup.groups) {
       aligned_ = group.kind == NaiveKind::mamba_align ? static_cast<std::uint32_t>(group.size) : aligned_;
       num_drafts_ = std::max(num_drafts_, static_cast<std::uint32_t>(group.spec));
@@ -235,6 +239,7 @@ class RandomRun {
 constexpr NaiveGroup kFull{.kind = NaiveKind::full};
 constexpr NaiveGroup kWindow{.kind = NaiveKind::window, .width = 9};
 constexpr NaiveGroup kNarrow{.kind = NaiveKind::window, .width = 4};
+constexpr NaiveGroup kLone{.kind = NaiveKind::window, .width = 1};
 constexpr NaiveGroup kChunked{.kind = NaiveKind::chunked, .width = 12};
 constexpr NaiveGroup kStates{.kind = NaiveKind::mamba_all, .spec = 1};
 constexpr NaiveGroup kAligned{.kind = NaiveKind::mamba_align, .spec = 2};
@@ -272,10 +277,21 @@ INSTANTIATE_TEST_SUITE_P(Hybrid, KvModel,
                                          Setup{{kWindow, kStates}}, Setup{{kFull, kWindow, kAligned}}, Setup{{sized(kFull, 8), kWindow}},
                                          Setup{{kFull, sized(kWindow, 8)}}, Setup{{sized(kFull, 8), kStates}},
                                          Setup{{kFull, sized(kAligned, 8)}}, Setup{{kFull, kWindow, kAligned}, 4, false, false}));
+constexpr NaiveRules kHitsFirst{.hits_first = true};
+constexpr NaiveRules kUnnamedFirst{.unnamed_first = true};
+constexpr NaiveRules kAllRules{.hits_first = true, .unnamed_first = true, .passed_nothing = true};
 INSTANTIATE_TEST_SUITE_P(HitsFirst, KvModel,
-                         testing::Values(Setup{{kFull}, 4, false, true, true}, Setup{{kFull, kWindow}, 4, false, true, true},
-                                         Setup{{kWindow, kFull, kNarrow}, 4, false, true, true},
-                                         Setup{{kFull, kWindow, kAligned}, 4, false, true, true}));
+                         testing::Values(Setup{{kFull}, 4, false, true, kHitsFirst}, Setup{{kFull, kWindow}, 4, false, true, kHitsFirst},
+                                         Setup{{kWindow, kFull, kNarrow}, 4, false, true, kHitsFirst},
+                                         Setup{{kFull, kWindow, kAligned}, 4, false, true, kHitsFirst}));
+INSTANTIATE_TEST_SUITE_P(NewerRules, KvModel,
+                         testing::Values(Setup{{kFull}, 4, false, true, kUnnamedFirst}, Setup{{kAligned}, 4, false, true, kUnnamedFirst},
+                                         Setup{{kFull, kWindow}, 4, false, true, kUnnamedFirst},
+                                         Setup{{kFull, kWindow}, 4, false, false, kUnnamedFirst},
+                                         Setup{{kWindow}, 4, false, true, NaiveRules{.passed_nothing = true}},
+                                         Setup{{kWindow, kLone}, 4, false, true, NaiveRules{.passed_nothing = true}},
+                                         Setup{{kFull, kNarrow, kLone}, 4, false, true, kAllRules},
+                                         Setup{{kFull, kWindow, kAligned}, 4, false, true, kAllRules}));
 
 }  // namespace
 }  // namespace quire

@@ -26,6 +26,13 @@ struct NaiveGroup {
   friend bool operator==(const NaiveGroup&, const NaiveGroup&) = default;
 };
 
+// DecisionRules of that name.
+struct NaiveRules {
+  bool hits_first = false;
+  bool unnamed_first = false;
+  bool passed_nothing = false;
+};
+
 class NaiveCache {
  public:
   using Blocks = std::vector<std::uint32_t>;
@@ -46,8 +53,8 @@ class NaiveCache {
     long unsure = 0;
   };
 
-  NaiveCache(std::uint32_t num_blocks, std::vector<NaiveGroup> groups, bool caching, bool eagle, long max_len, bool hits_first = false)
-      : groups_(std::move(groups)), caching_(caching), eagle_(eagle), hits_first_(hits_first), max_len_(max_len), refs_(num_blocks, 0) {
+  NaiveCache(std::uint32_t num_blocks, std::vector<NaiveGroup> groups, bool caching, bool eagle, long max_len, const NaiveRules& rules = {})
+      : groups_(std::move(groups)), caching_(caching), eagle_(eagle), rules_(rules), max_len_(max_len), refs_(num_blocks, 0) {
     for (std::uint32_t i = 1; i < num_blocks; ++i) free_.push_back(i);
     for (const NaiveGroup& group : groups_) alignment_ = std::lcm(alignment_, group.size);
   }
@@ -101,7 +108,7 @@ class NaiveCache {
     std::vector<long> sizes(groups_.size());  // with what is to be loaded
     for (std::size_t g = 0; g < groups_.size() && (!hit.shared || demand.external > 0); ++g) {
       sizes[g] = attach(g, sequence, hit.groups[g], local, demand.external);
-      if (!hits_first_) grow(sequence.blocks[g], sizes[g]);
+      if (!rules_.hits_first) grow(sequence.blocks[g], sizes[g]);
     }
     for (std::size_t g = 0; g < groups_.size(); ++g) grow(sequence.blocks[g], sizes[g]);
     for (std::size_t g = 0; g < groups_.size(); ++g) extend(g, sequence, slots, main);
@@ -126,24 +133,25 @@ class NaiveCache {
   }
 
   void free(Sequence& sequence) {
-    for (const Blocks& blocks : sequence.blocks)
-      for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) release(*block);
+    for (const Blocks& blocks : sequence.blocks) release(Blocks(blocks.rbegin(), blocks.rend()));
     sequence = this->sequence();
   }
 
   void skip(Sequence& sequence, long computed) {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       Blocks& blocks = sequence.blocks[g];
+      Blocks passed;
       const long counted = is_mamba(g) ? std::max(0L, computed - groups_[g].spec) : computed;
       for (long i = std::min(floor(skipped(g, counted), groups_[g].size), static_cast<long>(blocks.size())) - 1; i >= 0; --i) {
         std::uint32_t& block = blocks[static_cast<std::size_t>(i)];
         if (block == 0) break;
-        release(std::exchange(block, 0));
+        passed.push_back(std::exchange(block, 0));
       }
+      release(passed);
       const long current = (counted + groups_[g].size - 1) / groups_[g].size - 1;
       if (sequence.last_state[g] && *sequence.last_state[g] < current) {
         std::uint32_t& block = blocks[static_cast<std::size_t>(*sequence.last_state[g])];
-        release(std::exchange(block, 0));
+        release({std::exchange(block, 0)});
       }
     }
   }
@@ -288,7 +296,8 @@ class NaiveCache {
     }
     sequence.cached[g] = static_cast<long>(blocks.size());
     const long total = local + external;
-    return std::min(external, passed > 0 ? total - passed_tokens : external) > 0 ? ceil(total, groups_[g].size) : 0;
+    const bool shortens = passed > 0 || (rules_.passed_nothing && passed_tokens > 0);
+    return std::min(external, shortens ? total - passed_tokens : external) > 0 ? ceil(total, groups_[g].size) : 0;
   }
 
   void extend(std::size_t g, Sequence& sequence, long slots, long main) {
@@ -325,14 +334,23 @@ class NaiveCache {
     }
   }
 
-  void release(std::uint32_t block) {
-    if (block != 0 && --refs_[block] == 0) free_.push_back(block);
+  // Given back together; those that go to the front keep their order there.
+  void release(const Blocks& blocks) {
+    Blocks front;
+    for (const std::uint32_t block : blocks) {
+      if (block == 0 || --refs_[block] > 0) continue;
+      if (rules_.unnamed_first && !names_.contains(block))
+        front.push_back(block);
+      else
+        free_.push_back(block);
+    }
+    free_.insert(free_.begin(), front.begin(), front.end());
   }
 
   std::vector<NaiveGroup> groups_;
   bool caching_;
   bool eagle_;
-  bool hits_first_;
+  NaiveRules rules_;
   long max_len_;
   long alignment_ = 1;
   std::list<std::uint32_t> free_;

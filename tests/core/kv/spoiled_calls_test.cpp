@@ -1,6 +1,7 @@
 // The rest of spoiled_test.cpp: parts of the cache that are called as no other part calls them, about blocks and tokens that there are not.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "core/kv/attention_managers.h"
@@ -71,6 +72,19 @@ TEST(SpoiledKvCallsDeathTest, TablesHaveRoomAndBytesTheirWord) {
   const RequestContent content{};
   HashInputs inputs(content, 4, 0);
   EXPECT_DEATH((void)inputs.items(4, 4), "blocks are walked from left to right");
+}
+
+TEST(SpoiledKvCalls, ErasingBytesMovesWhatIsWrittenAndNothingBehindIt) {
+  HashBytes bytes;
+  for (std::uint8_t byte = 0; byte < 40; ++byte) bytes.put(byte);
+  std::span<std::uint8_t> rest = std::span(bytes.storage_).subspan(bytes.size());
+  ASSERT_GE(rest.size(), 40U);
+  for (std::size_t i = 0; i < rest.size(); ++i) rest[i] = static_cast<std::uint8_t>(100 + i % 100);
+  const std::vector<std::uint8_t> before(rest.begin(), rest.end());
+  bytes.erase(10, 9);
+  ASSERT_EQ(bytes.size(), 31U);
+  for (std::size_t i = 0; i < bytes.size(); ++i) EXPECT_EQ(bytes.view()[i], i < 10 ? i : i + 9);
+  EXPECT_TRUE(std::ranges::equal(rest, before));
 }
 
 TEST(SpoiledKvCallsDeathTest, ASequenceKnowsItsOwnCopy) {

@@ -108,6 +108,21 @@ TEST(SpoiledLinksDeathTest, AnEncoderOutputIsEvictableOnceAndEvictedWhileThereIs
   EXPECT_DEATH(cache.evict_oldest(), "free and evictable embeddings do not add up");
 }
 
+TEST(SpoiledLinks, EncoderOutputsThatAreTakenOverReplaceAllThatWereThere) {
+  EncoderCache cache(EncoderCacheMode::shared, 8);
+  const std::vector<MultimodalFeature> features{{"image", PlaceholderRange(0, 4)}, {"sound", PlaceholderRange(4, 4)}};
+  const EncoderInputs request{RequestId{1}, features};
+  cache.allocate(request, 0);
+  cache.allocate(request, 1);
+  const auto held = cache.to_kept();
+  cache.release_all(request);
+  ASSERT_EQ(cache.evictable().size(), 2U);
+  ASSERT_TRUE(cache.assign(held, {}));
+  EXPECT_TRUE(cache.evictable().empty()) << "those that could be evicted are gone";
+  EXPECT_EQ(cache.references("image").size(), 1U);
+  EXPECT_EQ(cache.references("sound").size(), 1U);
+}
+
 TEST(SpoiledLinksDeathTest, ASequenceIsCountedUntilItsBlocksGoAndSharesOneThatItHas) {
   BlockPool pool(8, nullptr);
   FullAttentionManager manager({.group = 0, .block_size = 4, .hash_block_size = 4}, pool);

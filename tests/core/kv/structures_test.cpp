@@ -60,6 +60,18 @@ TEST(FreeQueue, BehavesLikeAListUnderRandomOperations) {
   }
 }
 
+TEST(FreeQueue, TakesOverAnOrderOfItsOwnBlocksThatAreThereOnceEach) {
+  FreeQueue queue(4);
+  const BlockId order[] = {BlockId{2}, BlockId{0}, BlockId{3}};
+  EXPECT_TRUE(queue.assign(order));
+  EXPECT_EQ(values(queue.to_vector()), (std::vector<std::uint32_t>{2, 0, 3}));
+  queue.check_invariants();
+  const BlockId twice[] = {BlockId{2}, BlockId{0}, BlockId{2}};
+  EXPECT_FALSE(queue.assign(twice));
+  const BlockId foreign[] = {BlockId{2}, BlockId{4}};
+  EXPECT_FALSE(queue.assign(foreign)) << "there are blocks 0 to 3";
+}
+
 TEST(FreeQueueDeathTest, StopsOnMisuse) {
   FreeQueue queue(1);
   EXPECT_DEATH(queue.push_back(BlockId{0}), "freed twice");
@@ -259,6 +271,25 @@ TEST(BlockPool, AsAStackReusesTheBlockFreedLast) {
   pool.release(b);
   EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{2, 1, 3, 4}));
   EXPECT_EQ(pool.allocate(), b);
+}
+
+TEST(BlockPool, WithUnnamedBlocksFirstReusesThemFirstAndKeepsTheOthersAsLongAsItCan) {
+  for (const bool lifo : {false, true}) {
+    BlockPool pool(BlockPoolOptions{.num_blocks = 7, .unnamed_first = true, .lifo = lifo}, nullptr);
+    for (int i = 0; i < 4; ++i) pool.allocate();
+    pool.cache(BlockId{2}, name(7));
+    pool.release(BlockId{1});
+    EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{1, 5, 6}));
+    pool.release(BlockId{2});
+    EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{1, 5, 6, 2})) << "it has a name";
+    const BlockId both[] = {BlockId{4}, BlockId{3}};
+    pool.release(both);
+    EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{4, 3, 1, 5, 6, 2})) << "in their order";
+    pool.touch(BlockId{2});
+    pool.touch(BlockId{2});
+    pool.release(BlockId{2});
+    EXPECT_EQ(pool.num_free_blocks(), 5U) << "one more holds it";
+  }
 }
 
 TEST(BlockPool, BlocksSetAsideAreOutOfReachAndCountAsUsed) {

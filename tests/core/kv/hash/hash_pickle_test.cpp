@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/random.h"
 #include "core/kv/hash/hash_bytes.h"
@@ -126,6 +128,32 @@ TEST(EncodePickle, FramesEndBetweenItems) {
     pickle.object().text(first).integer(0).put("\x86\x94");
     pickle.object().text(second).integer(2).put("\x86\x94");
     ASSERT_TRUE(written(bytes) == pickle.put("\x86\x94").put("\x87\x94").finish()) << length;
+  }
+}
+
+// CPython has one object for each character below U+0100. A byte that is no character, which no string in Python is, is none of them; nor
+// is a part of what stands in memory behind a text.
+TEST(EncodePickle, TextsOfOneLatin1CharacterAreReferredTo) {
+  std::vector<std::pair<std::string, bool>> texts{
+      {"ab", false}, {"\xC1\xBF", false}, {"\xC2\x80", true}, {"\xC3\xBF", true}, {"\xC4\x80", false}};
+  for (int byte = 0; byte < 0x100; ++byte) texts.emplace_back(std::string(1, static_cast<char>(byte)), byte < 0x80);
+  const std::string parent = "parent";
+  const std::vector<TokenId> tokens(4, 7);
+  for (const auto& [text, is_character] : texts) {
+    for (const char* const behind : {"", "\xFF", "a"}) {
+      const std::string in_memory = text + behind;
+      const std::string_view view = std::string_view(in_memory).substr(0, text.size());
+      const HashInput input{.tokens = tokens, .start = 16, .lora_name = view, .multimodal = {}, .cache_salt = view, .embeds_digest = {}};
+      HashBytes bytes;
+      encode_pickle(bytes_of(parent), input, bytes);
+      NaivePickle pickle;
+      pickle.object().object().put("C").number(1, parent.size()).put(parent).put("\x94");
+      pickle.object().put("(");
+      for (const TokenId token : tokens) pickle.integer(token);
+      pickle.put("t\x94").object().text(text);
+      is_character ? pickle.object().put("h").number(1, 2) : pickle.text(text);
+      ASSERT_EQ(written(bytes), pickle.put("\x86\x94").put("\x87\x94").finish());
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "core/kv/kv_coordinator.h"
 #include "core/schedule/core_driver.h"
 #include "core/schedule/moves/one_is_swapped.h"
 #include "core/schedule/state.h"
@@ -40,6 +41,11 @@ TEST(SpoiledState, IsRefusedByTheRuleThatItBreaks) {
       {"a family is known", [](Core::State&, Request& r) { r.family = 9; }},
       {"the transfers of a request are counted", [](Core::State&, Request& r) { r.num_open_loads = 1; }},
       {"the transfers of a request are counted", [](Core::State&, Request& r) { r.num_open_stores = 1; }},
+      {"not so that blocks are of the pool",
+       [](Core::State& s, Request&) {
+         const BlockId next{s.kv.pool().num_blocks()};
+         s.kv.coordinator_->each([&](auto& manager, std::size_t) { manager.new_block_ids_.push_back(next); });
+       }},
       {"embeddings are counted", [](Core::State& s, Request&) { s.encoder.cache().num_free_ = -1; }},
       {"embeddings are counted", [](Core::State& s, Request&) { s.encoder.cache().num_freeable_ = -1; }},
       {"embeddings are counted", [](Core::State& s, Request&) { s.encoder.cache().num_free_ = (std::int64_t{1} << 48) + 1; }},
