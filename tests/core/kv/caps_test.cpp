@@ -116,7 +116,7 @@ TEST(SparseWindows, InBlocksOfOneTokenAHitEndsAtTheToken) {
   EXPECT_EQ(named(3, 0, 10, true, 0, 1), (Ids{6, 7, 8, 9}));
 }
 
-// 4 tokens of a window lie ahead of what is loaded, or none: of one token, that is behind it at once.
+// A window of one token has passed all that is loaded, which does not fill a block.
 TEST(WindowsThatPass, LoadNoBlockForATokenThatTheyHavePassedWhereTheRuleSaysSo) {
   const auto attached = [](std::uint32_t window, std::int64_t num_external, bool passed_load_nothing) {
     BlockPool pool(8, nullptr);
