@@ -263,9 +263,9 @@ TEST_P(PeerTierTest, NoMoreThanHalfOfTheCacheIsKept) {
 }
 
 TEST_P(PeerTierTest, RequestsThatItIsNoUseForAreRefused) {
+  Collector sink;  // outlives them: one of the requests is taken, and may be answered at the end
   const auto producer = start_peer(GetParam(), {.role = KvRole::producer}), consumer = start_peer(GetParam(), {.role = KvRole::consumer});
   const auto none = start(GetParam(), {.options = small_cache()});
-  Collector sink;
   const auto field_of = [&](Engine& engine, const KvTransferParams& params, std::uint32_t n = 1) {
     EngineRequest request = make_request(20, 1);
     request.kv_transfer = params;
