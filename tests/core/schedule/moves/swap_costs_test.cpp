@@ -40,7 +40,9 @@ bool swaps(const CoreConfig& config, const SwapCosts& costs) {
 TEST(SwapCosts, OutAndInOfNearAndFarPlacesAgainstComputingTheTokens) {
   for (std::uint64_t seed = 1; seed <= rounds_of(100); ++seed) {
     Random random(seed);
-    const auto speed = [&] { return kBytes * static_cast<double>(random.between(1, 1000)) / 100.0; };
+    // Blocks in a second, or less than a byte: each speed but 0 is known.
+    const double unit = random.chance(0.5) ? kBytes : 1e-4;
+    const auto speed = [&] { return unit * static_cast<double>(random.between(1, 1000)) / 100.0; };
     const auto num_near = static_cast<std::uint32_t>(random.below(4));
     const double far_bytes = kBytes * (2 - std::min(num_near, 2U)), near_bytes = 2 * kBytes - far_bytes;
     SwapCosts costs{.out_bytes_per_s = speed(), .in_bytes_per_s = speed()};
