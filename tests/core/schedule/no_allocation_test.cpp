@@ -6,6 +6,7 @@
 
 #include "core/schedule/core_driver.h"
 #include "core/schedule/harness.h"
+#include "core/schedule/moves/open_transfers.h"
 #include "support/count_allocations.h"
 
 namespace quire {
@@ -70,6 +71,23 @@ TEST(NoAllocation, AStepThatCopiesBlocks) {
   decode(*core, 40, sampled);
   EXPECT_EQ(test::num_allocations - before, 0U);
   EXPECT_EQ(core->counters().num_copied_blocks, 4U);
+}
+
+// As many at once as there were before, of as many blocks.
+TEST(NoAllocation, ALedgerOfTransfersThatHasGrown) {
+  if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
+  OpenTransfers open(32, 8);
+  const BlockId blocks[] = {BlockId{1}, BlockId{3}, BlockId{5}};
+  const std::uint64_t places[] = {7, 8, 9};
+  const auto open_and_close = [&] {
+    for (int i = 0; i < 8; ++i) ASSERT_TRUE(open.open({.id = {}, .request = {}, .blocks = blocks, .places = places}).has_value());
+    while (open.num_open() > 0) open.close(open.all().front().id);
+  };
+  open_and_close();
+  const std::uint64_t before = test::num_allocations;
+  for (int i = 0; i < 100; ++i) open_and_close();
+  EXPECT_EQ(test::num_allocations - before, 0U);
+  EXPECT_EQ(open.next_id(), TransferId{808});
 }
 
 }  // namespace

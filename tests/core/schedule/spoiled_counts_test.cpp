@@ -101,6 +101,18 @@ TEST(SpoiledCountsDeathTest, OpenTransfersAreInOrderAndCountedByBlock) {
       "transfers are in order");
   EXPECT_DEATH(
       {
+        open.entries_[1].id = open.entries_[0].id;
+        open.check_invariants();
+      },
+      "transfers are in order");
+  EXPECT_DEATH(
+      {
+        ++open.num_needed_;
+        open.check_invariants();
+      },
+      "loads that a step needs are counted");
+  EXPECT_DEATH(
+      {
         --open.num_touching_[1];
         open.check_invariants();
       },

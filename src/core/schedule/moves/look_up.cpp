@@ -60,7 +60,6 @@ std::optional<Computed> LookUp::find(Request& request) {
 std::optional<Computed> LookUp::find_load(Request& request) {
   Computed computed;
   computed.hit = kv_.find_prefix(requests_.kv_request(request));
-  computed.num_tokens = static_cast<std::int32_t>(computed.hit.num_tokens);
   return ask(request, true, computed) && computed.load_async ? std::optional(computed) : std::nullopt;
 }
 
@@ -103,7 +102,7 @@ bool LookUp::ask(const Request& request, bool can_add, Computed& computed) {
   const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
   QUIRE_CHECK(most >= 0, "a hit leaves a token to compute");
   // Whatever the connector says, no more than the request has tokens for.
-  computed.num_external = can_add && !loads_nothing ? std::min(match.num_tokens.value_or(0), static_cast<std::uint32_t>(most)) : 0;
+  computed.num_external = can_add && !loads_nothing ? std::min(*match.num_tokens, static_cast<std::uint32_t>(most)) : 0;
   computed.load_async = match.load_async && computed.num_external > 0;
   computed.num_connector_queries = static_cast<std::uint32_t>(request.num_tokens() - num_local);
   computed.num_tokens = num_local + static_cast<std::int32_t>(computed.num_external);

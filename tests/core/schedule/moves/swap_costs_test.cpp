@@ -37,22 +37,46 @@ bool swaps(const CoreConfig& config, const SwapCosts& costs) {
   return swaps;
 }
 
+// Of the bytes that go to near and to far places: just on this side of the limit and just on the other.
+void expect_limit(const CoreConfig& config, double near_bytes, double far_bytes, double unit, Random& random) {
+  const auto speed = [&] { return unit * static_cast<double>(random.between(1, 1000)) / 100.0; };
+  SwapCosts costs{.out_bytes_per_s = speed(), .in_bytes_per_s = speed()};
+  costs.far_out_bytes_per_s = speed();
+  costs.far_in_bytes_per_s = speed();
+  const double seconds = near_bytes / costs.out_bytes_per_s + near_bytes / costs.in_bytes_per_s + far_bytes / costs.far_out_bytes_per_s +
+                         far_bytes / costs.far_in_bytes_per_s;
+  constexpr double kPart = 1e-5;  // less than one byte in all these makes
+  costs.prefill_tokens_per_s = 7.0 / (seconds * (1.0 + kPart));
+  EXPECT_TRUE(swaps(config, costs));
+  costs.prefill_tokens_per_s = 7.0 / (seconds * (1.0 - kPart));
+  EXPECT_FALSE(swaps(config, costs));
+}
+
 TEST(SwapCosts, OutAndInOfNearAndFarPlacesAgainstComputingTheTokens) {
   for (std::uint64_t seed = 1; seed <= rounds_of(100); ++seed) {
     Random random(seed);
-    const auto speed = [&] { return kBytes * static_cast<double>(random.between(1, 1000)) / 100.0; };
     const auto num_near = static_cast<std::uint32_t>(random.below(4));
-    const double far_bytes = kBytes * (2 - std::min(num_near, 2U)), near_bytes = 2 * kBytes - far_bytes;
-    SwapCosts costs{.out_bytes_per_s = speed(), .in_bytes_per_s = speed()};
-    costs.far_out_bytes_per_s = speed();
-    costs.far_in_bytes_per_s = speed();
-    const double seconds = near_bytes / costs.out_bytes_per_s + near_bytes / costs.in_bytes_per_s + far_bytes / costs.far_out_bytes_per_s +
-                           far_bytes / costs.far_in_bytes_per_s;
-    constexpr double kPart = 1e-5;  // less than one byte in all these makes
-    costs.prefill_tokens_per_s = 7.0 / (seconds * (1.0 + kPart));
-    EXPECT_TRUE(swaps(measured(num_near, 4), costs)) << seed;
-    costs.prefill_tokens_per_s = 7.0 / (seconds * (1.0 - kPart));
-    EXPECT_FALSE(swaps(measured(num_near, 4), costs)) << seed;
+    const double far_bytes = kBytes * (2 - std::min(num_near, 2U));
+    // Blocks in a second, or less than a byte: each speed but 0 is known.
+    expect_limit(measured(num_near, 4), 2 * kBytes - far_bytes, far_bytes, random.chance(0.5) ? kBytes : 1e-4, random);
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+  }
+}
+
+// Of which a token has one.
+TEST(SwapCosts, ASingleByteCounts) {
+  MlaAttentionSpec spec;
+  spec.block_size = 1;
+  spec.num_kv_heads = 1;
+  spec.head_size = 1;
+  spec.dtype = {"uint8", 1};
+  for (std::uint32_t num_near = 0; num_near <= 7; ++num_near) {
+    CoreConfig config = measured(num_near, 7);
+    config.block_size = 1;
+    config.kv.num_blocks = 16;
+    config.kv.groups[0].spec = spec;
+    Random random(num_near);
+    expect_limit(config, num_near, 7 - num_near, 1.0, random);
   }
 }
 

@@ -2,6 +2,7 @@
 // what it would alone, places have one owner, nobody waits for ever and nothing is left behind.
 #include <gtest/gtest.h>
 
+#include "core/schedule/moves/swap_book.h"
 #include "core/schedule/moves/swap_mover.h"
 #include "support/decision_record.h"
 #include "support/rounds.h"
@@ -75,10 +76,16 @@ void run_swapping(std::uint64_t seed, double failed, SwapsMet& met) {
   CoreConfig config = random_swap_config(random);
   std::vector<std::uint32_t> windows = {0};
   if (random.chance(0.25)) use_swap_windows(config, random, windows);
-  Harness h(config);
+  test::SwapBook book;
+  Harness h(config, {.events = &book});
+  book.core = h.core.get();
   h.worker.use_windows(windows);
   h.check_outputs = config.scheduler.policy != SchedulingPolicy::priority || config.cures.forget_unwritten_blocks;
   SwapMover mover(h, {.late = random.unit() * 0.95, .failed = failed}, seed);
+  h.move = [&, move = h.move](const StepPlan& plan) {
+    book.check(plan);
+    move(plan);
+  };
   std::uint64_t next_id = 0;
   const bool resets = random.chance(0.2);
   for (int event = 0; event < 500; ++event) {

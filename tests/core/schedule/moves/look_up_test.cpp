@@ -1,0 +1,93 @@
+// What a waiting request has that holds blocks and no computed token: a session that stops after a failed load has taken its computed
+// tokens back. Nothing of the prefix cache can be put before blocks that it has.
+#include <gtest/gtest.h>
+
+#include "core/schedule/core_driver.h"
+#include "support/scripted_connector.h"
+
+namespace quire::test {
+namespace {
+
+CoreConfig losing_config(DecisionProfile profile, bool has_cache) {
+  CoreConfig config = async_config();
+  config.decisions = profile;
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  config.prefix_cache.enable_prefix_caching = has_cache;
+  return config;
+}
+
+// Session 1 has had an answer to its 10 tokens, and its first block turned out bad while the last token of the answer was in flight. It
+// gets the same 10 tokens again.
+void lose_and_go_on(CoreDriver& d) {
+  const Tokens prompt = CoreDriver::prompt(1, 10);
+  NewRequest session = CoreDriver::request(1, prompt, 20);
+  session.resumable = true;
+  d.add(session);
+  d.plan();
+  d.plan();
+  d.apply();
+  d.plan();
+  const BlockId bad[] = {d.blocks(1).at(0)};
+  d.apply({}, {.step = {}, .has_connector_output = true, .invalid_blocks = bad});
+  d.apply({{1, {kEos}}});
+  ASSERT_EQ(d.view(1).status, RequestStatus::waiting_for_input);
+  ASSERT_EQ(d.view(1).num_computed_tokens, 0U);
+  ASSERT_EQ(d.blocks(1).size(), 3U);
+  const SessionInput again{.tokens = prompt, .max_tokens = 20, .eos_ids = kEosIds};
+  ASSERT_TRUE(d.core->continue_session(RequestId{1}, &again, {.now = d.now}).has_value());
+}
+
+TEST(LookUp, WhoHoldsBlocksAndHasComputedNothingHitsNothing) {
+  for (const auto profile : {DecisionProfile::vllm_0_19, DecisionProfile::vllm_0_32}) {
+    ScriptedConnector connector;
+    CoreDriver d(losing_config(profile, true), {.connector = &connector});
+    lose_and_go_on(d);
+    const auto blocks = d.blocks(1);
+    ASSERT_TRUE(d.cached(blocks.at(0)) && d.cached(blocks.at(1))) << "they would be found";
+    connector.log.clear();
+    const StepPlan& plan = d.plan();
+    ASSERT_EQ(plan.scheduled.size(), 1U);
+    EXPECT_EQ(plan.scheduled[0].num_computed_tokens, 0U);
+    EXPECT_EQ(plan.scheduled[0].num_tokens, 10U);
+    EXPECT_EQ(connector.take_log().at(0), "match 1 local=0");
+    EXPECT_EQ(d.blocks(1), blocks);
+    d.apply();
+  }
+}
+
+TEST(LookUp, WhoHoldsBlocksOfTheCacheMayLoadIntoThem) {
+  for (const auto profile : {DecisionProfile::vllm_0_19, DecisionProfile::vllm_0_32}) {
+    ScriptedConnector connector;
+    CoreDriver d(losing_config(profile, true), {.connector = &connector});
+    lose_and_go_on(d);
+    const auto blocks = d.blocks(1);
+    connector.matches[RequestId{1}] = {.num_tokens = 4, .load_async = false};
+    const StepPlan& plan = d.plan();
+    ASSERT_EQ(plan.scheduled.size(), 1U);
+    EXPECT_EQ(plan.scheduled[0].num_computed_tokens, 4U);
+    EXPECT_EQ(plan.scheduled[0].num_tokens, 6U);
+    EXPECT_EQ(d.blocks(1), blocks);
+    EXPECT_EQ(d.core->counters().external_hit_tokens, 4U);
+    d.apply();
+  }
+}
+
+TEST(LookUp, WhoHoldsBlocksThatNoCacheCountsLoadsNothing) {
+  for (const auto profile : {DecisionProfile::vllm_0_19, DecisionProfile::vllm_0_32}) {
+    ScriptedConnector connector;
+    CoreDriver d(losing_config(profile, false), {.connector = &connector});
+    lose_and_go_on(d);
+    connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
+    connector.log.clear();
+    const StepPlan& plan = d.plan();
+    ASSERT_EQ(plan.scheduled.size(), 1U) << "it waits for nothing";
+    EXPECT_EQ(plan.scheduled[0].num_computed_tokens, 0U);
+    EXPECT_EQ(plan.scheduled[0].num_tokens, 10U);
+    EXPECT_EQ(connector.take_log().at(0), "match 1 local=0");
+    EXPECT_EQ(d.core->counters().external_hit_tokens, 0U);
+    d.apply();
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
