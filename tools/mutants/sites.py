@@ -20,9 +20,9 @@ INTEGERS = re.compile(r"(std::)?(u?int\d+_t|size_t|ptrdiff_t)$|int$|unsigned$")
 SKIPPED_NODES = {"template_argument_list", "static_assert_declaration", "enumerator_list", "field_declaration", "optional_parameter_declaration",
                  "attribute_declaration", "decltype", "sizeof_expression", "preproc_include", "preproc_def", "preproc_if", "using_declaration",
                  "alias_declaration", "requires_clause", "ERROR"}
-# Checks are not mutated (they are what kills), nor are texts of messages, nor capacity.
+# Checks are not mutated (they are what kills), nor are texts of messages, nor capacity (num_expected_bytes: of a checkpoint).
 SKIPPED_CALLS = {"QUIRE_CHECK", "fmt::format", "reserve"}
-SKIPPED_FUNCTIONS = {"check_invariants", "check_request_state", "holds_blocks"}
+SKIPPED_FUNCTIONS = {"check_invariants", "check_request_state", "holds_blocks", "num_expected_bytes"}
 
 
 @dataclasses.dataclass(frozen=True)

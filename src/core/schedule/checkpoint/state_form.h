@@ -365,8 +365,8 @@ class StateReader {
     expect(!name || job != nullptr, "jobs that are named are there");
   }
   void get(PlaceholderRange& range) {
-    std::uint32_t offset = 0, length = 0;
-    bool has_mask = false;
+    std::uint32_t offset{}, length{};
+    bool has_mask{};
     (*this)(offset, length, has_mask);
     range = PlaceholderRange(offset, length);
     if (!has_mask) return;

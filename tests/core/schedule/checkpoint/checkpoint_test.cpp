@@ -1,6 +1,7 @@
 // A core that is made from a checkpoint decides as the one that the checkpoint was made of; and of bytes that are none, none is made.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "core/schedule/checkpoint/checksum.h"
 #include "core/schedule/checkpoint/twin_run.h"
 #include "core/schedule/core_driver.h"
+#include "quire/hash_function.h"
 #include "support/decision_record.h"
 #include "support/rounds.h"
 
@@ -110,6 +112,20 @@ TEST(Checkpoint, GoesOnBehindThePlanInFlight) {
   EXPECT_EQ(twin->view(RequestId{1})->tokens.back(), 40);
 }
 
+TEST(Checkpoint, WithAKeyNoBlockIsCalledWhatItIs) {
+  CoreDriver d(sync_config());
+  d.add(1, 9, 8);
+  d.step();
+  const RequestView request = d.view(1);
+  ASSERT_EQ(request.block_hashes.size(), 64U);
+  const NameKey key{.words = {3, 4}};
+  for (const NameKey* names : {static_cast<const NameKey*>(nullptr), &key}) {
+    const std::vector<std::uint8_t> bytes = d.core->checkpoint(CheckpointTokens::left_out, names);
+    const bool is_called_so = !std::ranges::search(bytes, request.block_hashes.first(32)).empty();
+    EXPECT_EQ(is_called_so, names == nullptr);
+  }
+}
+
 TEST(Checkpoint, IsRefusedUnderAnotherConfiguration) {
   CoreDriver d(sync_config(32));
   d.add(1, 10, 8);
@@ -137,6 +153,8 @@ TEST(Checkpoint, SaysAtWhichByteItIsNone) {
   other_version[3] = 77;
   EXPECT_NE(error(other_version).find("from byte 3 on"), std::string::npos) << error(other_version);
   EXPECT_NE(error(std::span(good).first(10)).find("ends at byte 10"), std::string::npos);
+  EXPECT_NE(error(std::span(good).first(19)).find("ends at byte 19"), std::string::npos);
+  EXPECT_NE(error(std::span(good).first(20)).find("is damaged"), std::string::npos) << "its head is whole";
   std::vector<std::uint8_t> damaged = good;
   damaged[good.size() / 2] ^= 4U;
   EXPECT_NE(error(damaged).find("is damaged"), std::string::npos) << error(damaged);

@@ -66,6 +66,18 @@ TEST(SpoiledState, IsRefusedByTheRuleThatItBreaks) {
   }
 }
 
+// As large as they may be they pass this rule, and are refused by the next one that they break.
+TEST(SpoiledState, CountsMayBeLarge) {
+  for (const std::int32_t count : {kTooMany - 1, 1 - kTooMany}) {
+    CoreDriver d(test::sync_config());
+    d.add(1, 8, 20);
+    d.core->state_->table.find_any(RequestId{1})->num_computed_tokens = count;
+    const auto restored = Core::restore(test::sync_config(), {}, d.core->checkpoint());
+    ASSERT_FALSE(restored.has_value());
+    EXPECT_EQ(restored.error().to_string().find("counts of tokens are small"), std::string::npos) << restored.error().to_string();
+  }
+}
+
 TEST(SpoiledState, AsManyEmbeddingsAsMayBeAreTaken) {
   CoreDriver d(test::sync_config());
   EncoderCache& cache = d.core->state_->encoder.cache();
@@ -140,6 +152,17 @@ TEST(SpoiledState, ASwappedBlockHasAPlaceInItsRequestsList) {
   const auto refused = Core::restore(config, {}, d.core->checkpoint());
   ASSERT_FALSE(refused.has_value());
   EXPECT_NE(refused.error().to_string().find("has a place in its request's list"), std::string::npos) << refused.error().to_string();
+}
+
+TEST(SpoiledState, BlocksThatSwappedRequestsLeftAreOfThePool) {
+  const CoreConfig config = test::swapping_config();
+  CoreDriver d = test::one_is_swapped();
+  SwappedBlocks& swapped = *d.core->state_->swap.swapped_[0];
+  swapped.left.groups_.resize(1);
+  swapped.left.groups_[0].blocks.push_back(BlockId{config.kv.num_blocks});
+  const auto refused = Core::restore(config, {}, d.core->checkpoint());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().to_string().find("blocks that are left are of the pool"), std::string::npos) << refused.error().to_string();
 }
 
 // Also those of who was put back since: its result may bring one more.
