@@ -63,7 +63,7 @@ class ScriptedConnector final : public Connector {
 };
 
 // Takes tokens below `limit` in order; ready and advancing for all requests unless the test says otherwise.
-class ScriptedGrammar final : public Grammar {
+class ScriptedGrammar : public Grammar {
  public:
   TokenId limit = 100;
   std::set<RequestId> not_ready, not_advancing, not_forking;

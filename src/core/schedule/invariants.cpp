@@ -31,6 +31,7 @@ const Rule* broken_rule_of_request(const Request& request, const CoreConfig& con
   QUIRE_RULE(running == (request.slot != kNoSlot), "a slot exactly while it runs");
   QUIRE_RULE(!running || request.queue == QueueName::none, "what runs does not wait");
   QUIRE_RULE(!request.finished() || request.queue == QueueName::none, "what is finished does not wait");
+  QUIRE_RULE(!request.finished() || (!request.is_prefilling && !request.grammar_failed), "of what is finished nothing is to come");
   QUIRE_RULE(request.queue != QueueName::step_skipped, "that queue lives for one step");
   QUIRE_RULE(request.known || request.finished(), "only what has ended is forgotten");
   QUIRE_RULE((request.holders != 0) == (request.known && request.finished()),

@@ -182,16 +182,14 @@ void Results::remove_stopped() {
     std::erase_if(queues_.running, [](const Request* request) { return request->status != RequestStatus::running; });
   if (!stopped_waiting_.empty()) {
     queues_.waiting.remove(stopped_waiting_);
-    if (context_.rules.holders_first) {
-      queues_.skipped_waiting.remove(stopped_waiting_);
-      for (Request* request : stopped_waiting_) queues_.end_deferral(*request);
-      stopped_waiting_.clear();
-      return;
-    }
+    const bool holders_first = context_.rules.holders_first;
     // vLLM leaves one that has ended in `skipped_waiting`. Where none is there the queue stays as it is: taking out anything at all would
     // put a session whose arrival time has changed since it was queued into its new place.
-    std::erase_if(stopped_waiting_, [this](const Request* r) { return !r->finished() || !queues_.skipped_waiting.contains(*r); });
+    if (!holders_first)
+      std::erase_if(stopped_waiting_, [this](const Request* r) { return !r->finished() || !queues_.skipped_waiting.contains(*r); });
     if (!stopped_waiting_.empty()) queues_.skipped_waiting.remove(stopped_waiting_);
+    for (Request* request : stopped_waiting_)
+      if (holders_first) queues_.end_deferral(*request);
     stopped_waiting_.clear();
   }
 }

@@ -1,5 +1,6 @@
 // Taking results: what a result must be, which tokens are told, when a request stops, and what is counted.
 #include "core/schedule/core_driver.h"
+#include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
@@ -257,6 +258,32 @@ TEST(Apply, ATokenForAPrefillChunkIsRefused) {
   ASSERT_FALSE(applied.has_value());
   EXPECT_EQ(applied.error().field, "sampled");
   d.apply();
+}
+
+// What a grammar sees of a request while it takes its tokens.
+class WatchingGrammar final : public ScriptedGrammar {
+ public:
+  bool accept(RequestId id, std::span<const TokenId> /*tokens*/) override {
+    seen.push_back(core->view(id)->status);
+    return true;
+  }
+  const Core* core = nullptr;
+  std::vector<RequestStatus> seen;
+};
+
+TEST(Apply, AGrammarSeesARequestAsItWillBe) {
+  WatchingGrammar grammar;
+  CoreConfig config = sync_config();
+  config.decisions = DecisionProfile::vllm_0_32;  // which asks it before the request has ended
+  CoreDriver d(config, {.grammar = &grammar});
+  grammar.core = d.core.get();
+  const Tokens prompt = CoreDriver::prompt(1, 5);
+  NewRequest request = CoreDriver::request(1, prompt, 5);
+  request.structured_output = true;
+  d.add(request);
+  d.step();
+  d.step({{1, {kStop}}});
+  EXPECT_EQ(grammar.seen, (std::vector<RequestStatus>{RequestStatus::running, RequestStatus::finished_stopped}));
 }
 
 }  // namespace
