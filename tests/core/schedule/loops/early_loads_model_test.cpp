@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/schedule/harness.h"
+#include "core/schedule/moves/naive_fences.h"
 #include "quire/base/events.h"
 #include "support/decision_record.h"
 #include "support/rounds.h"
@@ -193,6 +194,12 @@ std::uint64_t run_early(std::uint64_t seed, double failed, EarlyMet& met) {
   KnowingTier tier(random.unit() * 0.9, failed, seed, met);
   Harness h(config, {.connector = &tier, .events = &tier});
   tier.attach(h);
+  test::NaiveFences fences(h);
+  h.move = [&, move = h.move](const StepPlan& plan) {
+    fences.check(plan);
+    move(plan);
+    fences.note_ends();
+  };
   std::uint64_t next_id = 0;
   for (int event = 0; event < 500; ++event) {
     const double dice = random.unit();

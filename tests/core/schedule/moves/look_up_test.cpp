@@ -89,5 +89,26 @@ TEST(LookUp, WhoHoldsBlocksThatNoCacheCountsLoadsNothing) {
   }
 }
 
+// A window's blocks have names where a prompt ends, and where a second prompt was seen to part from a first one.
+TEST(LookUp, WhatTwoHaveInCommonAThirdFindsInAllGroups) {
+  CoreConfig config = sync_config(64);
+  config.decisions = DecisionProfile::vllm_0_32;
+  config.prefix_cache.retention_interval = 0;
+  SlidingWindowSpec window;
+  window.block_size = kBlockSize;
+  window.sliding_window = 8;
+  config.kv.groups.push_back({.layer_names = {"window"}, .spec = window, .layer_specs = {}});
+  CoreDriver d(config);
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    Tokens prompt = CoreDriver::prompt(7, 16);
+    prompt.resize(40, static_cast<TokenId>(100 * id));
+    d.add(CoreDriver::request(id, prompt, 1));
+    const StepPlan& plan = d.plan();
+    ASSERT_EQ(plan.scheduled.size(), 1U);
+    EXPECT_EQ(plan.scheduled[0].num_computed_tokens, id < 3 ? 0U : 16U) << "request " << id;
+    d.apply();
+  }
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -30,6 +30,8 @@ class SwapBook final : public EventSink {
         break;
       case EventKind::swap_lost:
         ++num_lost_;
+        if (event.cause == EventCause::lack_of_blocks)
+          EXPECT_NE(core->view(event.owner).value().status, RequestStatus::waiting_for_remote_kv) << "loads write to what it holds";
         EXPECT_EQ(event.amount, out_.at(event.owner));
         out_now_.erase(event.owner);
         break;

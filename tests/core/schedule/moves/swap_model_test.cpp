@@ -2,6 +2,7 @@
 // what it would alone, places have one owner, nobody waits for ever and nothing is left behind.
 #include <gtest/gtest.h>
 
+#include "core/schedule/moves/naive_fences.h"
 #include "core/schedule/moves/swap_book.h"
 #include "core/schedule/moves/swap_mover.h"
 #include "support/decision_record.h"
@@ -82,9 +83,12 @@ void run_swapping(std::uint64_t seed, double failed, SwapsMet& met) {
   h.worker.use_windows(windows);
   h.check_outputs = config.scheduler.policy != SchedulingPolicy::priority || config.cures.forget_unwritten_blocks;
   SwapMover mover(h, {.late = random.unit() * 0.95, .failed = failed}, seed);
+  test::NaiveFences fences(h);
   h.move = [&, move = h.move](const StepPlan& plan) {
     book.check(plan);
+    fences.check(plan);
     move(plan);
+    fences.note_ends();
   };
   std::uint64_t next_id = 0;
   const bool resets = random.chance(0.2);
