@@ -73,6 +73,8 @@ build_llguidance() (
     no_llguidance "Rust $LLGUIDANCE_RUST or newer is missing (as root: apt-get install rustc-web cargo-web)" || exit 1
   say "Building llguidance $LLGUIDANCE_VERSION for structured output (once, a minute)"
   export CARGO_HOME="$scratch/cargo" CARGO_TARGET_DIR="$scratch/target" CARGO_PROFILE_RELEASE_DEBUG=false CARGO_BUILD_JOBS="$JOBS"
+  # Without optimization across the pieces of a crate: a sixth less to compile, and masks are as fast.
+  export CARGO_PROFILE_RELEASE_LTO=off
   export CARGO_NET_RETRY=1 CARGO_HTTP_TIMEOUT=20 PATH="${cargo%/*}:/usr/bin:/bin"
   # The archive names no folder of this machine, for ./dev package. 0x1f parts the flags of this variable.
   export CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=$scratch=/llguidance"
