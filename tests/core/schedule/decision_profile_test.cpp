@@ -108,6 +108,32 @@ TEST(DecisionProfile, AResetDropsWhatIsInFlightAndIsToldInTheNextPlan) {
   EXPECT_EQ(d.apply().updates.at(0).tokens.size(), 1U);
 }
 
+// The heap into which they go back is made anew in each step, and its shape decides where arrival times change within it.
+TEST(DecisionProfile, WhoWasPassedOverGoesBackByPriorityOrLastOneFirst) {
+  for (const auto profile : {kOld, kNew}) {
+    CoreConfig config = under(profile, sync_config());
+    config.scheduler.policy = SchedulingPolicy::priority;
+    CoreDriver d(config);
+    for (std::uint64_t id = 1; id <= 5; ++id) {
+      const Tokens prompt = CoreDriver::prompt(id, 6);
+      NewRequest session = CoreDriver::request(id, prompt, 1);
+      session.resumable = true;
+      d.add(session);
+    }
+    ASSERT_EQ(d.step().updates.size(), 5U);
+    ASSERT_TRUE(d.plan().scheduled.empty()) << "all wait for their inputs";
+    d.apply();
+    double arrival_time = 10.0;
+    for (const std::uint64_t id : {3U, 2U, 4U}) {
+      const Tokens tokens = CoreDriver::prompt(id, 3);
+      const SessionInput input{.tokens = tokens, .arrival_time = arrival_time++, .max_tokens = 1};
+      ASSERT_TRUE(d.core->continue_session(RequestId{id}, &input, {.now = d.now}).has_value());
+    }
+    EXPECT_EQ(test::scheduled_ids(d.plan()), profile == kOld ? Ids({3, 2, 4}) : Ids({2, 3, 4}));
+    d.apply();
+  }
+}
+
 TEST(DecisionProfile, WhoIsAdmittedForOneTokenRunsPlaceholdersForDrafts) {
   for (const auto profile : {kOld, kNew}) {
     CoreConfig config = under(profile, sync_config());
@@ -301,6 +327,18 @@ TEST(DecisionProfile, TwoSizesWithinARequestEndItToo) {
   CoreDriver d(seeing(kNew, sync_config()));
   add_seeing(d, 1, 12, 4, {{"a", 0, 4}, {"a", 5, 2}});
   EXPECT_EQ(d.step().retired, Ids{1});
+}
+
+TEST(DecisionProfile, ARequestWithTheIdOfOneThatHadTwoSizesRunsToItsEnd) {
+  CoreDriver d(seeing(kNew, sync_config()));
+  add_seeing(d, 1, 12, 4, {{"a", 0, 4}, {"a", 5, 2}});
+  ASSERT_EQ(d.step().retired, Ids{1});
+  d.add(1, 8, 2);
+  EXPECT_TRUE(d.step().retired.empty());
+  const auto outcome = d.step();
+  ASSERT_EQ(outcome.updates.size(), 1U);
+  EXPECT_TRUE(outcome.updates[0].finished);
+  EXPECT_EQ(outcome.updates[0].reason, FinishReason::length);
 }
 
 TEST(DecisionProfile, WhatIsComputedAgainInTheStepThatEvictsItIsNotFreed) {

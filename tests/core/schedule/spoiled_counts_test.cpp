@@ -5,6 +5,7 @@
 
 #include "core/schedule/core_driver.h"
 #include "core/schedule/moves/open_transfers.h"
+#include "core/schedule/requests/forking.h"
 #include "core/schedule/requests/turns.h"
 #include "core/schedule/state.h"
 
@@ -123,6 +124,18 @@ TEST(SpoiledCountsDeathTest, OpenTransfersAreInOrderAndCountedByBlock) {
         open.check_invariants();
       },
       "the transfers of each block are counted");
+}
+
+// Nobody asks for it, but memory would grow with each family.
+TEST(SpoiledCounts, OfAFamilyThatHasEndedNothingIsKept) {
+  CoreDriver d(test::sync_config());
+  d.add(1, 6, 4);
+  d.step();
+  test::must_fork(d, 1, 2);
+  test::must_fork(d, 1, 3);
+  ASSERT_EQ(d.core->state_->forks.families().size(), 1U);
+  while (d.core->has_work()) d.step();
+  EXPECT_TRUE(d.core->state_->forks.families().empty());
 }
 
 TEST(SpoiledCountsDeathTest, AJobHasItsRequestsOnce) {

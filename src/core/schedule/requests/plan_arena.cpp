@@ -55,7 +55,6 @@ void PlanArena::begin(StepId step) {
   finished_.clear();
   preempted_.clear();
   first_admissions_.clear();
-  common_prefix_blocks_.clear();
   num_freed_ = 0;
   blocks_to_zero_.clear();
   transfers_.clear();

@@ -28,6 +28,17 @@ TEST(Preemption, Trap20FcfsTakesTheYoungestAndPutsItFirst) {
   d.apply();
 }
 
+TEST(Preemption, Trap20FcfsLooksAtNoPriority) {
+  CoreDriver d(sync_config(5));
+  d.add_with_priority(1, 8, 9, 5.0, 8);
+  d.add_with_priority(2, 7, 0, 2.0, 8);
+  d.step();
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(scheduled_ids(plan), Ids({1}));
+  EXPECT_EQ(test::values(plan.preempted), Ids({2}));
+  d.apply();
+}
+
 // Priority 5 was scheduled before the best one lacked a block: it leaves the plan, its tokens come back, and the cursor follows.
 TEST(Preemption, Trap20APriorityVictimOfThisStepLeavesThePlan) {
   CoreConfig config = priority_config(6);

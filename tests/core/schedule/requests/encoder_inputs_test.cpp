@@ -225,5 +225,35 @@ TEST(EncoderInputs, EqualAPlainWalkOverTheItems) {
   play({false, true, false}, 6, 400);
 }
 
+// The prefix cache ends in the middle of it, and the last of its embeddings goes to the token before.
+TEST(EncoderInputs, AnInputWhoseEmbeddingsAllLieInTheKvCacheIsNotComputedAgain) {
+  CoreConfig config = sync_config();
+  config.encoder.max_encoder_tokens = config.encoder.encoder_cache_size = 4;
+  CoreDriver d(config);
+  const Tokens prompt = CoreDriver::prompt(1, 8);
+  const std::vector<std::uint8_t> mask = {1, 1, 1, 1, 0, 0, 0, 0};
+  const std::vector<MultimodalFeature> items = {{"a", PlaceholderRange(0, mask)}};
+  NewRequest request = CoreDriver::request(1, prompt, 1);
+  request.multimodal = items;
+  d.add(request);
+  ASSERT_EQ(d.plan().scheduled[0].encoder_inputs.size(), 1U);
+  d.apply();
+  const Tokens other_prompt = CoreDriver::prompt(2, 8);
+  const std::vector<MultimodalFeature> others = {{"b", PlaceholderRange(0, 4)}};
+  NewRequest other = CoreDriver::request(2, other_prompt, 1);
+  other.multimodal = others;
+  d.add(other);
+  ASSERT_EQ(d.plan().freed_encoder_outputs.size(), 1U) << "there is room for one output";
+  d.apply();
+  request.id = RequestId{3};
+  d.add(request);
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(plan.scheduled.size(), 1U);
+  EXPECT_EQ(plan.scheduled[0].num_computed_tokens, 4U);
+  EXPECT_EQ(plan.scheduled[0].num_tokens, 4U);
+  EXPECT_TRUE(plan.scheduled[0].encoder_inputs.empty());
+  d.apply();
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -54,6 +54,15 @@ TEST(Forks, AFamilyIsBounded) {
   while (d.core->has_work()) d.step();
 }
 
+TEST(Forks, AFamilyOfOneHasNoChildren) {
+  CoreConfig config = sync_config();
+  config.limits.max_fork_family = 1;
+  CoreDriver d(config);
+  d.add(1, 6, 10);
+  d.step();
+  expect_refused(d, 1, {.id = RequestId{2}}, {"limits.max_fork_family", ErrorCode::overloaded});
+}
+
 TEST(Forks, TheWaitingQueueIsBounded) {
   CoreConfig config = sync_config();
   config.scheduler.max_num_waiting = 1;

@@ -32,6 +32,25 @@ TEST(Forks, AChildHasTheTagsOfItsParentButTheJob) {
   EXPECT_EQ(*d.view(2).tags, (RequestTags{.tenant = "a", .hints = {{"size", "small"}}}));
 }
 
+TEST(Forks, AChildHasANameAndASamplingOfItsOwn) {
+  CoreDriver d(sync_config());
+  const SamplingParams first, second;
+  const Tokens tokens = CoreDriver::prompt(1, 9);
+  NewRequest request = CoreDriver::request(1, tokens, 20);
+  request.name = "parent";
+  request.sampling = &first;
+  d.add(request);
+  d.step();
+  ASSERT_TRUE(fork(d, 1, {.id = RequestId{2}, .name = "child", .arrival_time = 2.0, .sampling = &second}).has_value());
+  EXPECT_EQ(d.view(1).name, "parent");
+  EXPECT_EQ(d.view(2).name, "child");
+  const StepPlan& plan = d.plan();
+  ASSERT_EQ(plan.admitted.size(), 1U);
+  EXPECT_EQ(plan.admitted[0].id, RequestId{2});
+  EXPECT_EQ(plan.admitted[0].sampling, &second);
+  d.apply();
+}
+
 TEST(Forks, AChildComputesNothingThatItsParentHas) {
   CoreDriver d(sync_config());
   d.add(1, 9, 20);
