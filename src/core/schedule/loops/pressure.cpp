@@ -27,8 +27,7 @@ void Pressure::change(bool is_stopped) {
 }
 
 bool Pressure::is_above_high() const {
-  const double high = context_.config.pressure.pressure_high;
-  return high > 0.0 && kv_.usage() > high;
+  return kv_.usage() > context_.config.pressure.pressure_high;
 }
 
 bool Pressure::holds_back(const Request& request) const {

@@ -23,6 +23,7 @@ class Pressure {
   [[nodiscard]] bool is_stopped() const { return is_stopped_; }
   // The request may take no blocks now. Not said of who has loaded blocks: what he holds comes free when he has run.
   [[nodiscard]] bool holds_back(const Request& request) const;
+  // Asked only where there is a mark (PressureOptions::pressure_preempts).
   [[nodiscard]] bool is_above_high() const;
   // So many blocks must stay free when one is admitted.
   [[nodiscard]] std::uint32_t num_left_free() const;

@@ -21,7 +21,7 @@ class StepBudget {
   void begin_step(PauseState pause, std::size_t num_unfinished) {
     const bool is_bound = !context_.rules.lone_prefill_unbound || num_unfinished > 1;
     threshold_ = is_bound ? static_cast<std::int32_t>(context_.config.scheduler.long_prefill_token_threshold) : 0;
-    if (threshold_ > 0 && context_.config.newer.shared_prefill_tokens > 0) {
+    if (threshold_ > 0 && context_.config.newer.shared_prefill_tokens != 0) {
       QUIRE_CHECK(num_unfinished > 0, "who is bound shares the step with another one");
       threshold_ = std::max(threshold_, static_cast<std::int32_t>(context_.config.newer.shared_prefill_tokens / num_unfinished));
     }

@@ -223,8 +223,8 @@ bool Transfers::is_sent(const Request& request) {
 
 void Transfers::find_sent(RequestId id) {
   const Request* request = table_.find(id);
-  if (request == nullptr || !request->had_transfer || !is_sent(*request)) return;
-  if (std::ranges::find(sent_, id) == sent_.end() && std::ranges::find(received_, id) == received_.end()) sent_.push_back(id);
+  // Named before, it is let go once all the same.
+  if (request != nullptr && request->had_transfer && is_sent(*request)) sent_.push_back(id);
 }
 
 void Transfers::give_back(Request& request) {

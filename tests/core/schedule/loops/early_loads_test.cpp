@@ -166,24 +166,27 @@ TEST(EarlyLoads, WhatHasComeGivesWayToARequestThatGoesFirst) {
   e.d.apply();
 }
 
-// Else 3 would lose its blocks and 4 have too few all the same.
+// Else 3 would lose its four blocks and 4 have too few all the same: 2 holds ten of 20.
 TEST(EarlyLoads, WhatWouldNotBeEnoughStays) {
-  CoreConfig config = early_config();
-  config.scheduler.policy = SchedulingPolicy::priority;
-  config.scheduler.max_num_seqs = 2;
-  EarlyDriver e(config);
-  e.tier.tokens[3] = 16;
-  e.d.add_with_priority(1, 4, 0, 0.0, 4);
-  e.d.add_with_priority(2, 36, 0, 1.0, 30);
-  e.d.add_with_priority(3, 17, 0, 2.0, 1);
-  e.step();
-  ASSERT_EQ(e.tier.loaded, Ids({3}));
-  e.d.add_with_priority(4, 60, -1, 3.0, 1);
-  while (e.d.known(1)) e.step();
-  e.step();
-  EXPECT_EQ(e.d.scheduled(4), 0U);
-  EXPECT_TRUE(e.gave_way.events.empty());
-  EXPECT_EQ(e.d.view(3).num_computed_tokens, 16U);
+  for (const std::uint32_t num_tokens : {40U, 41U, 60U}) {
+    CoreConfig config = early_config();
+    config.scheduler.policy = SchedulingPolicy::priority;
+    config.scheduler.max_num_seqs = 2;
+    EarlyDriver e(config);
+    e.tier.tokens[3] = 16;
+    e.d.add_with_priority(1, 4, 0, 0.0, 4);
+    e.d.add_with_priority(2, 36, 0, 1.0, 30);
+    e.d.add_with_priority(3, 17, 0, 2.0, 1);
+    e.step();
+    ASSERT_EQ(e.tier.loaded, Ids({3}));
+    e.d.add_with_priority(4, num_tokens, -1, 3.0, 1);
+    while (e.d.known(1)) e.step();
+    e.step();
+    ASSERT_EQ(e.d.blocks(2).size(), 10U);
+    EXPECT_EQ(e.d.scheduled(4), num_tokens == 40 ? 40U : 0U) << "it wants ten or more, and six are free";
+    EXPECT_EQ(e.gave_way.events.size(), num_tokens == 40 ? 1U : 0U);
+    EXPECT_EQ(e.d.view(3).num_computed_tokens, num_tokens == 40 ? 0U : 16U);
+  }
 }
 
 TEST(EarlyLoads, WhatHasComeIsFoundByOthers) {
@@ -270,6 +273,27 @@ TEST(EarlyLoads, ARequestThatEndsWhileItLoadsLeavesNothingBehind) {
   e.d.apply({}, {.completions = std::exchange(e.tier.begun, {})});
   while (e.d.core->has_work()) e.step();
   EXPECT_TRUE(e.d.core->all_blocks_free());
+}
+
+// 1 and 2 hold five of 20 blocks each, which is not above the mark, and 3 one.
+TEST(EarlyLoads, WhatHasComeGivesWayToTheMarkOfPressureBeforeAnybodyIsPreempted) {
+  CoreConfig config = early_config();
+  config.scheduler.max_num_seqs = 2;
+  config.pressure = {.pressure_high = 0.5, .pressure_low = 0.1, .pressure_preempts = true};
+  EarlyDriver e(config);
+  e.tier.tokens[3] = 4;
+  e.d.add(1, 16, 20);
+  e.d.add(2, 16, 20);
+  e.d.add(3, 5, 1);
+  e.step();
+  ASSERT_EQ(e.tier.loaded, Ids({3}));
+  e.step();
+  ASSERT_EQ(e.d.blocks(3).size(), 1U);
+  e.step();
+  ASSERT_EQ(e.gave_way.events.size(), 1U);
+  EXPECT_EQ(e.gave_way.events[0].owner, RequestId{3});
+  EXPECT_EQ(e.d.core->counters().num_pressure_preemptions, 0U);
+  EXPECT_EQ(e.d.scheduled(2), 1U);
 }
 
 TEST(EarlyLoads, NobodyLoadsWhileAdmissionIsStopped) {

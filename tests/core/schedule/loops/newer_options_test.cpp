@@ -36,13 +36,29 @@ TEST(NewerOptions, AnAdmissionLeavesBlocksFreeIfSomebodyRuns) {
 }
 
 TEST(NewerOptions, TheThresholdDoesNotBindBelowAnEvenShare) {
-  for (const std::uint32_t shared : {0U, 30U}) {
-    CoreConfig config = with({.shared_prefill_tokens = shared});
-    config.scheduler.long_prefill_token_threshold = 4;
-    CoreDriver d(config);
-    for (std::uint64_t id = 1; id <= 3; ++id) d.add(id, 20, 4);
-    d.step();
-    for (std::uint64_t id = 1; id <= 3; ++id) EXPECT_EQ(d.scheduled(id), shared == 0 ? 4U : 10U);
+  for (const std::uint32_t threshold : {1U, 4U}) {
+    for (const std::uint32_t shared : {0U, 1U, 30U}) {
+      CoreConfig config = with({.shared_prefill_tokens = shared});
+      config.scheduler.long_prefill_token_threshold = threshold;
+      CoreDriver d(config);
+      for (std::uint64_t id = 1; id <= 3; ++id) d.add(id, 20, 4);
+      d.step();
+      for (std::uint64_t id = 1; id <= 3; ++id) EXPECT_EQ(d.scheduled(id), shared == 30 ? 10U : threshold);
+    }
+  }
+}
+
+TEST(NewerOptions, AStepOfNobodyIsPlannedWhateverTheThreshold) {
+  for (const DecisionProfile profile : {DecisionProfile::vllm_0_19, DecisionProfile::vllm_0_32}) {
+    for (const std::uint32_t shared : {0U, 30U}) {
+      if (profile == DecisionProfile::vllm_0_19 && shared != 0) continue;
+      CoreConfig config = with({.shared_prefill_tokens = shared});
+      config.decisions = profile;
+      config.scheduler.long_prefill_token_threshold = 4;
+      CoreDriver d(config);
+      EXPECT_TRUE(d.plan().scheduled.empty());
+      d.apply();
+    }
   }
 }
 

@@ -129,5 +129,28 @@ TEST(Preemption, Trap21KeepsPlaceholdersAndDropsDrafts) {
   d.apply();
 }
 
+// A reset puts 2 back, and what it has in flight, one token, is to be dropped; before that comes 2 runs again and is preempted for a block.
+TEST(Preemption, WhatAResetDropsIsDroppedAlsoIfTheRequestIsPreemptedAgainMeanwhile) {
+  CoreConfig config = async_config(6);
+  config.decisions = DecisionProfile::vllm_0_32;
+  config.limits.max_outstanding_plans = 4;
+  CoreDriver d(config);
+  d.add(1, 7, 4);
+  d.add(2, 7, 4);
+  d.step();
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2}));
+  ASSERT_TRUE(d.core->reset_prefix_cache(true, false).value());
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2})) << "two blocks each, of five";
+  EXPECT_EQ(test::values(d.plan().preempted), Ids({2}));
+  for (int i = 0; i < 2; ++i) {
+    d.apply();
+    EXPECT_EQ(d.outputs(2).size(), 1U) << "of the first step alone";
+  }
+  d.apply();
+  for (int i = 0; i < 20 && d.core->has_work(); ++i) d.step();
+  EXPECT_FALSE(d.core->has_work());
+  EXPECT_TRUE(d.core->all_blocks_free());
+}
+
 }  // namespace
 }  // namespace quire
