@@ -141,9 +141,14 @@ Result<void> Transfers::check_lists(const StepResult& result) const {
 StepResult Transfers::take_completions(const StepResult& result, std::span<const RequestId> finished) {
   lost_loads_ = false;
   if (result.completions.empty() && finished.empty() && asked_again_.empty()) return result;
-  sent_.assign(result.finished_sending.begin(), result.finished_sending.end());
-  received_.assign(result.finished_receiving.begin(), result.finished_receiving.end());
-  not_loaded_.assign(result.invalid_blocks.begin(), result.invalid_blocks.end());
+  StepResult told = result;
+  if (!told.has_connector_output) {  // its lists do not count, and nobody has checked them
+    told.finished_sending = told.finished_receiving = told.failed_receiving = {};
+    told.invalid_blocks = {};
+  }
+  sent_.assign(told.finished_sending.begin(), told.finished_sending.end());
+  received_.assign(told.finished_receiving.begin(), told.finished_receiving.end());
+  not_loaded_.assign(told.invalid_blocks.begin(), told.invalid_blocks.end());
   for (const RequestId id : finished)
     if (Request* request = table_.find(id); request != nullptr) request->awaits_transfer = false;
   for (const TransferCompletion& completion : result.completions) {
@@ -159,9 +164,8 @@ StepResult Transfers::take_completions(const StepResult& result, std::span<const
   for (const RequestId id : finished) find_sent(id);
   for (const RequestId id : asked_again_) find_sent(id);
   asked_again_.clear();
-  StepResult told = result;
   // So that the rest of the step sees these ends where vLLM's worker would have told them.
-  told.has_connector_output |= !result.completions.empty() || sent_.size() > result.finished_sending.size();
+  told.has_connector_output |= !result.completions.empty() || sent_.size() > told.finished_sending.size();
   told.finished_sending = sent_;
   told.finished_receiving = received_;
   told.invalid_blocks = not_loaded_;
@@ -195,7 +199,8 @@ void Transfers::end_failed_load(const OpenTransfers::Entry& load, std::span<cons
 }
 
 std::vector<BlockId> Transfers::find_not_loaded(const StepResult& result) const {
-  std::vector<BlockId> blocks(result.invalid_blocks.begin(), result.invalid_blocks.end());
+  std::vector<BlockId> blocks;
+  if (result.has_connector_output) blocks.assign(result.invalid_blocks.begin(), result.invalid_blocks.end());
   for (const TransferCompletion& completion : result.completions) {
     const OpenTransfers::Entry* open = open_.find(completion.transfer);
     if (open == nullptr || completion.outcome != TransferOutcome::failed || open->direction != TransferDirection::load ||
@@ -204,6 +209,7 @@ std::vector<BlockId> Transfers::find_not_loaded(const StepResult& result) const 
     const std::span<const BlockId> bad = completion.bad_blocks.empty() ? std::span<const BlockId>(open->blocks) : completion.bad_blocks;
     blocks.insert(blocks.end(), bad.begin(), bad.end());
   }
+  std::erase_if(blocks, [this](BlockId block) { return block.value >= kv_.pool().num_blocks(); });  // apply() will refuse the result
   return blocks;
 }
 

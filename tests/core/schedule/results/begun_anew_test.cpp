@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/schedule/core_driver.h"
+#include "core/schedule/named_tier.h"
 #include "core/schedule/requests/forking.h"
 #include "support/scripted_connector.h"
 
@@ -84,6 +85,46 @@ TEST(BegunAnew, ABlockBehindWhatIsComputedSpoilsNobody) {
   const Outcome outcome = d.apply({}, not_loaded(bad));
   EXPECT_EQ(d.view(1).status, RequestStatus::running) << "this plan has written it";
   EXPECT_EQ(outcome.updates.size(), 1U);
+}
+
+// spoiled_by() is asked about a result that nobody has looked at.
+TEST(BegunAnew, OfBlocksThatThereAreNotNobodyIsSpoiledAndTheResultIsRefused) {
+  Three three(cured());
+  CoreDriver& d = three.d;
+  const std::vector<BlockId> none = {BlockId{9999}}, bad = {d.blocks(1)[1]};
+  StepResult result = not_loaded(none);
+  result.step = d.plan().step;
+  EXPECT_TRUE(d.core->spoiled_by(result).empty());
+  const auto refused = d.core->apply(result, {.now = d.now});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().field, "invalid_blocks");
+  result.invalid_blocks = bad;
+  EXPECT_FALSE(d.core->spoiled_by(result).empty());
+  result.has_connector_output = false;
+  EXPECT_TRUE(d.core->spoiled_by(result).empty()) << "its lists do not count";
+}
+
+TEST(BegunAnew, ListsThatDoNotCountAreNotTakenBesideTransfersThatEnd) {
+  CoreConfig config = cured();
+  NamedTier tier;
+  tier.tokens[1] = 8;
+  CoreDriver d(config, {.connector = &tier});
+  d.add(1, 9, 8);
+  d.plan();
+  d.apply({});
+  ASSERT_EQ(d.view(1).status, RequestStatus::waiting_for_remote_kv);
+  ASSERT_FALSE(tier.begun.empty());
+  d.plan();
+  const std::vector<BlockId> none = {BlockId{9999}};
+  const std::vector<RequestId> nobody = {RequestId{77}};
+  d.apply({}, {.finished_sending = nobody,
+               .finished_receiving = nobody,
+               .invalid_blocks = none,
+               .failed_receiving = nobody,
+               .completions = tier.begun});
+  d.plan();
+  EXPECT_EQ(d.view(1).status, RequestStatus::running);
+  EXPECT_EQ(d.view(1).num_external_computed_tokens, 8);
 }
 
 TEST(BegunAnew, TokensInFlightAreNobodysAndNoPlaceholderStays) {
