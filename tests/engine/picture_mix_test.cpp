@@ -86,17 +86,11 @@ INSTANTIATE_TEST_SUITE_P(Engines, PicturesBeside, testing::ValuesIn(engines_that
   return name;
 });
 
-TEST_P(PicturesBeside, EachGetsWhatItGetsAlone) {
-  using enum Feature;
-  const auto& [model, features] = GetParam();
-  const std::string path = folder_of(*model);
-  Alone alone(path, features);
+// A mix of requests, two rounds of them; what it has met joins `met`.
+void play_mix(const FeatureSet& features, const std::string& path, Alone& alone, std::uint64_t seed, MetTogether& met) {
   Mixed mixed(features, path, alone, true);
   ASSERT_TRUE(mixed.is_made());
-  EXPECT_NE(alone.answers({pictures}, 0).at(0).logprobs.at(0).entries.at(0).logprob,
-            alone.answers({}, 0).at(0).logprobs.at(0).entries.at(0).logprob);
-  Random random(7);
-  MetTogether met;
+  Random random(seed);
   std::uint32_t text = 0;
   for (std::uint32_t round = 0; round < 2; ++round) {
     for (const FeatureSet& kind : kinds_with_pictures()) {
@@ -107,11 +101,24 @@ TEST_P(PicturesBeside, EachGetsWhatItGetsAlone) {
     mixed.forget_cached();
   }
   mixed.stop(met);
-  EXPECT_GT(met.num_forks, 0U);
-  EXPECT_GT(met.num_preemptions, 0U);
-  if (features.has(dram) || features.has(disk)) EXPECT_GT(met.num_loads, 0U);
-  if (features.has(swap)) EXPECT_GT(met.num_swapped, 0U);
-  if (features.has(drafts)) EXPECT_GT(met.num_accepted, 0U);
+}
+
+TEST_P(PicturesBeside, EachGetsWhatItGetsAlone) {
+  using enum Feature;
+  const auto& [model, features] = GetParam();
+  const std::string path = folder_of(*model);
+  Alone alone(path, features);
+  EXPECT_NE(alone.answers({pictures}, 0).at(0).logprobs.at(0).entries.at(0).logprob,
+            alone.answers({}, 0).at(0).logprobs.at(0).entries.at(0).logprob);
+  MetTogether met;
+  const auto has_met_all = [&] {
+    return met.num_forks > 0 && met.num_preemptions > 0 && (met.num_loads > 0 || !(features.has(dram) || features.has(disk))) &&
+           (met.num_swapped > 0 || !features.has(swap)) && (met.num_accepted > 0 || !features.has(drafts));
+  };
+  // What it meets depends on how fast this thread asks beside the engine's: on a busy machine one mix may be too little.
+  for (std::uint64_t seed = 7; seed < 12 && !has_met_all() && !HasFailure(); ++seed) play_mix(features, path, alone, seed, met);
+  EXPECT_TRUE(has_met_all()) << met.num_forks << " forks, " << met.num_preemptions << " preemptions, " << met.num_loads << " loads, "
+                             << met.num_swapped << " swapped, " << met.num_accepted << " accepted";
 }
 
 std::string model_name(const testing::TestParamInfo<const SeeingModel*>& model) {
