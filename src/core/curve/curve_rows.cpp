@@ -14,7 +14,7 @@ std::vector<double> hit_rates(const CacheCurve& curve, const CurveCounts& counts
   std::vector<double> rates = hit_rates(curve, counts);
   if (costs.named.empty() || counts.query_tokens <= 0.0) return rates;
   const double measured = std::min((counts.found_tokens + counts.external_tokens) / counts.query_tokens, 1.0);
-  for (std::size_t i = 0; i < rates.size(); ++i)
+  for (std::size_t i = rates.size(); i-- > 0;)
     if (curve.sizes[i] >= costs.named.back().second) rates[i] = std::max(rates[i], measured);
   return rates;
 }
