@@ -46,11 +46,6 @@ void JobTable::check_invariants() const {
   QUIRE_CHECK(num_idle == 0 || jobs_.size() <= max_jobs_, "jobs are remembered as far as there is room");
 }
 
-const Job* JobTable::find(std::string_view name) const {
-  const auto found = jobs_.find(name);
-  return found != jobs_.end() ? &found->second : nullptr;
-}
-
 Job* JobTable::find(std::string_view name) {
   const auto found = jobs_.find(name);
   return found != jobs_.end() ? &found->second : nullptr;

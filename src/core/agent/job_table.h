@@ -62,7 +62,6 @@ class JobTable {
   void release(Job& job);
 
   [[nodiscard]] std::size_t size() const { return jobs_.size(); }
-  [[nodiscard]] const Job* find(std::string_view name) const;
   [[nodiscard]] Job* find(std::string_view name);
   // Stops the program if a job is not in the state that its list says.
   void check_invariants() const;

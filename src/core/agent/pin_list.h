@@ -27,7 +27,6 @@ struct Pin {
 // whether one is due.
 class PinList {
  public:
-  [[nodiscard]] bool empty() const { return pins_.empty(); }
   // In the order in which they were added.
   [[nodiscard]] std::span<const Pin> all() const { return pins_; }
   // nullopt: there is none.

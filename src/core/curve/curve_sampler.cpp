@@ -32,7 +32,7 @@ constexpr double kCachesAtFirst = 4.0;
 
 double first_rate(const CurveOptions& options) {
   const double names = options.num_blocks / options.pool_blocks_per_block * kCachesAtFirst;
-  return std::min(1.0, options.max_tracked / std::max(names, 1.0));
+  return std::min(1.0, options.max_tracked / names);
 }
 
 }  // namespace

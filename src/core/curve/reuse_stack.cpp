@@ -200,7 +200,7 @@ void ReuseStack::renumber() {
   asked_slot_ = kNone;
   for (std::uint32_t word = 0; word < occupied_.size(); ++word) {
     const std::uint32_t first = word * kWordBits;
-    occupied_[word] = to >= first + kWordBits ? ~std::uint64_t{0} : to > first ? (std::uint64_t{1} << (to - first)) - 1 : 0;
+    occupied_[word] = to >= first + kWordBits ? ~std::uint64_t{0} : to > first ? (std::uint64_t{1} << (to % kWordBits)) - 1 : 0;
   }
   for (std::uint32_t group = 0; group < per_group_.size(); ++group)
     per_group_[group] = std::min(kGroupSlots, to - std::min(to, group * kGroupSlots));

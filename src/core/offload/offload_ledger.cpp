@@ -308,10 +308,9 @@ std::optional<std::int32_t> OffloadLedger::ref_count(const OffloadKey& key) cons
 
 std::vector<OffloadKey> OffloadLedger::resident_keys() const {
   std::vector<OffloadKey> keys;
-  std::vector<std::uint8_t> is_free(num_taken_);
-  for (const std::uint32_t slot : free_) is_free[slot] = 1;
+  // What a slot had before is not in the index any more, or elsewhere.
   for (std::uint32_t slot = 0; slot < num_taken_; ++slot)
-    if (is_free[slot] == 0 && index_.find(index_.key_of(slot)) == slot) keys.push_back(index_.key_of(slot));
+    if (index_.find(index_.key_of(slot)) == slot) keys.push_back(index_.key_of(slot));
   return keys;
 }
 

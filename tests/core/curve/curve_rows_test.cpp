@@ -101,6 +101,22 @@ TEST(CurveRows, NoMoreIsFoundThanWasAskedFor) {
   EXPECT_DOUBLE_EQ(rows[4].saved_tokens_per_s, 0.0) << "now, too, all is found";
 }
 
+TEST(CurveRows, ATierBelowAllSizesIsTheLeastOfEachAndOfNoMore) {
+  const std::vector<CurveRow> rows = curve_rows(some_curve(), some_counts(), {.named = {{"dram", 1}}});
+  ASSERT_EQ(rows.size(), 5U);
+  for (const CurveRow& row : rows) EXPECT_DOUBLE_EQ(row.hit_rate, 0.8);
+}
+
+// Counts are halved again and again.
+TEST(CurveRows, LessThanATokenThatWasAskedForCountsAsAnyOther) {
+  CurveCounts counts = some_counts();
+  for (double* count : {&counts.query_tokens, &counts.found_tokens, &counts.external_tokens}) *count /= 1024.0;
+  for (double& tokens : counts.hit_tokens) tokens /= 1024.0;
+  const std::vector<CurveRow> rows = curve_rows(some_curve(), counts, {.named = {{"dram", 200}}});
+  const std::vector<double> rates = {0.12, 0.17, 0.3, 0.8, 0.8};
+  for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_DOUBLE_EQ(rows[i].hit_rate, rates[i]) << i;
+}
+
 TEST(CurveRows, ASizeThatHasANameAndIsTheCachesOwnHasBoth) {
   const std::vector<CurveRow> rows = curve_rows(some_curve(), some_counts(), {.named = {{"a", 100}, {"b", 100}, {"c", 60}}});
   EXPECT_EQ(rows[2].label, "now, a, b");
@@ -116,6 +132,8 @@ TEST(CurveRows, WithoutTrafficNothingIsFoundAndNothingSaved) {
     EXPECT_EQ(row.saved_tokens_per_s, 0.0);
     EXPECT_EQ(row.saved_s_per_s, 0.0);
   }
+  none.external_tokens = 5.0;
+  for (const CurveRow& row : curve_rows(curve, none, costs)) EXPECT_EQ(row.hit_rate, 0.0) << "of nothing, nothing is a share";
   // Of a tenant that nobody has counted for there is no estimate at all.
   EXPECT_EQ(hit_rates(curve, CurveCounts{.query_tokens = 100.0}), std::vector<double>(5, 0.0));
   curve.seconds = 0.0;

@@ -85,6 +85,23 @@ TEST(ReuseStack, AtFullRateCountsAsAListThatKeepsEverything) {
   }
 }
 
+// A name's place in the sample is its product with an odd number; here that is the largest there is.
+TEST(ReuseStack, AtFullRateNoNameIsLeftOut) {
+  constexpr std::uint64_t kMix = 0x9E3779B97F4A7C15ULL;
+  std::uint64_t inverse = 1;
+  for (int i = 0; i < 64; ++i) inverse *= 2 - kMix * inverse;
+  ASSERT_EQ(inverse * kMix, 1U);
+  const std::uint64_t last = UINT64_MAX * inverse;
+  ReuseStack stack(4, 1e9, 1.0);
+  EXPECT_TRUE(stack.samples(last));
+  EXPECT_TRUE(stack.samples(0));
+  stack.release(last);
+  EXPECT_EQ(stack.find(last).state, ReuseStack::State::released);
+  stack.check_invariants();
+  EXPECT_FALSE(ReuseStack(4, 1e9, 0.5).samples(last)) << "the first to go";
+  EXPECT_TRUE(ReuseStack(4, 1e9, 0.5).samples(0));
+}
+
 TEST(ReuseStack, MayFollowASingleName) {
   ReuseStack stack(1, 1e9, 1.0);
   stack.release(key_of(1));

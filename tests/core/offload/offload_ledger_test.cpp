@@ -97,9 +97,29 @@ TEST_P(OffloadLedgerTest, EventsBeyondTheBoundAreLostAndCounted) {
   ledger.put({3, 4});
   EXPECT_EQ(ledger.events(), (std::vector<NaiveEvent>{{{1, 2}, false}}));
   EXPECT_EQ(ledger->num_lost_event_keys(), 2U);
-  ledger->clear_events();
   ledger.put({5});
+  EXPECT_EQ(ledger.events(), (std::vector<NaiveEvent>{{{1, 2}, false}, {{1}, true}})) << "there is room for one more, and then for none";
+  EXPECT_EQ(ledger->num_lost_event_keys(), 3U);
+  ledger->clear_events();
+  ledger.put({6});
   EXPECT_EQ(ledger->num_events(), 2U) << "one left, one came";
+}
+
+TEST_P(OffloadLedgerTest, WhatIsDiscardedLeavesAsIfItWereEvicted) {
+  NumberLedger ledger(OffloadOptions{.num_slots = 3, .policy = GetParam(), .enable_events = true});
+  ledger.put({1, 2});
+  ASSERT_TRUE(ledger.store({3}));
+  ASSERT_TRUE(ledger.load({2}));
+  ledger->clear_events();
+  EXPECT_FALSE(ledger->discard(key(2))) << "it is being loaded";
+  EXPECT_FALSE(ledger->discard(key(3))) << "it is being stored";
+  EXPECT_FALSE(ledger->discard(key(4))) << "it is not there";
+  EXPECT_EQ(ledger->num_events(), 0U);
+  EXPECT_TRUE(ledger->discard(key(1)));
+  EXPECT_EQ(ledger.events(), (std::vector<NaiveEvent>{{{1}, true}}));
+  EXPECT_EQ(numbers(ledger->resident_keys()), (Numbers{2, 3}));
+  EXPECT_EQ(ledger.store({4}), (NaiveStore{{4}, {0}, {}})) << "its slot is free";
+  ledger->check_invariants();
 }
 
 // What looks as if it were next is what goes, but where a use saves it (arc_paper and s3fifo count uses).

@@ -122,7 +122,14 @@ class Driver {
   void compare() {
     ASSERT_EQ(ledger_.lists(), model_.lists());
     ASSERT_EQ(ledger_.target(), model_.target_t1_size());
-    for (const auto& [number, block] : model_.blocks) ASSERT_EQ(ledger_->ref_count(key(number)), block.ref_count);
+    std::map<int, int> by_slot;
+    for (const auto& [number, block] : model_.blocks) {
+      ASSERT_EQ(ledger_->ref_count(key(number)), block.ref_count);
+      by_slot[block.slot] = number;
+    }
+    Numbers resident;
+    for (const auto& [slot, number] : by_slot) resident.push_back(number);
+    ASSERT_EQ(numbers(ledger_->resident_keys()), resident);
     ASSERT_EQ(ledger_.events(), model_.events);
     if (random_.chance(0.1)) {
       ledger_->clear_events();
