@@ -188,8 +188,8 @@ void Results::remove_stopped() {
     if (!holders_first)
       std::erase_if(stopped_waiting_, [this](const Request* r) { return !r->finished() || !queues_.skipped_waiting.contains(*r); });
     if (!stopped_waiting_.empty()) queues_.skipped_waiting.remove(stopped_waiting_);
-    for (Request* request : stopped_waiting_)
-      if (holders_first) queues_.end_deferral(*request);
+    if (holders_first)
+      for (Request* request : stopped_waiting_) queues_.end_deferral(*request);
     stopped_waiting_.clear();
   }
 }

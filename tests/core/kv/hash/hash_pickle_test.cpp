@@ -91,6 +91,16 @@ void expect_equal(const std::vector<TokenId>& tokens, const std::string& lora) {
   EXPECT_TRUE(written(bytes) == naive_pickle(parent, tokens, lora)) << tokens.size() << " tokens, a name of " << lora.size() << " bytes";
 }
 
+// A tuple up to its third part: the parent's name, and the tokens.
+NaivePickle naive_beginning(const std::string& parent, const std::vector<TokenId>& tokens) {
+  NaivePickle pickle;
+  pickle.object().object().put("C").number(1, parent.size()).put(parent).put("\x94");
+  pickle.object().put("(");
+  for (const TokenId token : tokens) pickle.integer(token);
+  pickle.put("t\x94");
+  return pickle;
+}
+
 // Around the lengths at which a frame is full, with numbers of 2, 3 and 5 bytes and of all sizes.
 TEST(EncodePickle, FramesEndAsInThePickler) {
   for (const TokenId token : {0xFF, 0x100, 0x10000}) {
@@ -120,11 +130,8 @@ TEST(EncodePickle, FramesEndBetweenItems) {
     const HashInput input{.tokens = tokens, .start = 16, .lora_name = {}, .multimodal = items, .cache_salt = {}, .embeds_digest = {}};
     HashBytes bytes;
     encode_pickle(bytes_of(parent), input, bytes);
-    NaivePickle pickle;
-    pickle.object().object().put("C").number(1, parent.size()).put(parent).put("\x94");
-    pickle.object().put("(");
-    for (const TokenId token : tokens) pickle.integer(token);
-    pickle.put("t\x94").object();
+    NaivePickle pickle = naive_beginning(parent, tokens);
+    pickle.object();
     pickle.object().text(first).integer(0).put("\x86\x94");
     pickle.object().text(second).integer(2).put("\x86\x94");
     ASSERT_TRUE(written(bytes) == pickle.put("\x86\x94").put("\x87\x94").finish()) << length;
@@ -146,11 +153,8 @@ TEST(EncodePickle, TextsOfOneLatin1CharacterAreReferredTo) {
       const HashInput input{.tokens = tokens, .start = 16, .lora_name = view, .multimodal = {}, .cache_salt = view, .embeds_digest = {}};
       HashBytes bytes;
       encode_pickle(bytes_of(parent), input, bytes);
-      NaivePickle pickle;
-      pickle.object().object().put("C").number(1, parent.size()).put(parent).put("\x94");
-      pickle.object().put("(");
-      for (const TokenId token : tokens) pickle.integer(token);
-      pickle.put("t\x94").object().text(text);
+      NaivePickle pickle = naive_beginning(parent, tokens);
+      pickle.object().text(text);
       is_character ? pickle.object().put("h").number(1, 2) : pickle.text(text);
       ASSERT_EQ(written(bytes), pickle.put("\x86\x94").put("\x87\x94").finish());
     }

@@ -1,9 +1,7 @@
-// A request whose blocks are in transfer, and of which a result says twice that this is over: in one list, in both, or in a list and by the
-// end of its transfer.
+// A request whose blocks are in transfer, and of which a result says twice that this is over: in a list and by the end of its transfer.
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
-#include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
@@ -39,22 +37,6 @@ class StoringTier final : public Connector {
  private:
   std::vector<BlockId> wanted_;
 };
-
-TEST(NamedTwice, InAListARequestIsLetGoOnce) {
-  ScriptedConnector connector;
-  connector.keeps_blocks = {RequestId{1}, RequestId{2}};
-  connector.matches[RequestId{2}] = {.num_tokens = 8, .load_async = true};
-  CoreDriver d(sync_config(), {.connector = &connector});
-  d.add(1, 10, 1);
-  d.add(2, 10, 1);
-  d.step();
-  d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
-  d.plan();
-  const std::vector<RequestId> received = {RequestId{2}, RequestId{2}}, sent = {RequestId{1}, RequestId{1}};
-  const Outcome outcome = d.apply({}, {.step = {}, .has_connector_output = true, .finished_sending = sent, .finished_receiving = received});
-  EXPECT_EQ(outcome.retired, Ids({2, 1}));
-  EXPECT_TRUE(d.core->all_blocks_free());
-}
 
 TEST(NamedTwice, ByAListAndByTheEndOfItsLastTransferARequestIsLetGoOnce) {
   for (const bool in_list : {false, true}) {

@@ -234,8 +234,8 @@ TEST(Transfers, ReceivedOnesAreTakenBeforeSentOnes) {
   d.step();
   d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
   d.plan();
-  const RequestIds both = {RequestId{1}, RequestId{2}};
-  const RequestIds received = {RequestId{2}};
+  const RequestIds both = {RequestId{1}, RequestId{2}, RequestId{1}};
+  const RequestIds received = {RequestId{2}, RequestId{2}};
   EXPECT_EQ(d.apply({}, transfers({}, received, both)).retired, (std::vector<std::uint64_t>{2, 1})) << "a second naming does no harm";
   EXPECT_TRUE(d.core->all_blocks_free());
 }
