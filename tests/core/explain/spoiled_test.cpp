@@ -116,9 +116,9 @@ TEST(SpoiledExplain, BlocksAreJudgedByWhatIsRememberedAndByTheirNames) {
     look_up.at = memory.now();
     RequestExplanation facts;
     explain_admission(view, look_up, 0, 8, memory, options, facts);
-    std::vector<MissCause> causes;
-    for (const MissFact& miss : facts.misses) causes.push_back(miss.cause);
-    return causes;
+    std::vector<MissCause> found;
+    for (const MissFact& miss : facts.misses) found.push_back(miss.cause);
+    return found;
   };
   using Causes = std::vector<MissCause>;
   EXPECT_EQ(causes({}), (Causes{MissCause::not_looked_up})) << "nobody looked, and so nothing failed to come";
