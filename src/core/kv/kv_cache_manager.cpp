@@ -347,7 +347,7 @@ void KvCacheManager::take_events(std::vector<KvEvent>& out) {
 }
 
 PrefixCacheStats KvCacheManager::take_prefix_cache_stats() {
-  QUIRE_CHECK(stats_.hits <= stats_.queries && stats_.preempted_hits <= stats_.preempted_queries, "hits are among what was asked for");
+  QUIRE_CHECK(has_sound_stats(), "hits are among what was asked for");
   return std::exchange(stats_, {});
 }
 
@@ -365,6 +365,8 @@ const Rule* KvCacheManager::broken_rule(std::span<const KvBlocks* const> sequenc
         QUIRE_CHECK(block.value < holders.size(), "sequences hold blocks of the pool");
         ++holders[block.value];  // of the null block nobody asks how many
       }
+      for (std::size_t i = list.num_cached_blocks.value_or(0); i < list.blocks.size(); ++i)
+        QUIRE_RULE(list.shared_block == i || !pool_.index().contains(list.blocks[i]), "what is not cached has no name");
     }
   }
   for (const Leaving& one : leaving_)
@@ -376,6 +378,7 @@ const Rule* KvCacheManager::broken_rule(std::span<const KvBlocks* const> sequenc
     are_counted &= manager.num_tracked() == std::ranges::count_if(sequences, tracked);
   });
   QUIRE_RULE(are_counted, "sequences are counted");
+  QUIRE_RULE(has_sound_stats(), "hits are among what was asked for");
   return nullptr;
 }
 

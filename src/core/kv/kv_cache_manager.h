@@ -174,6 +174,7 @@ class KvCacheManager {
       form(due, blocks);
     }
   };
+  [[nodiscard]] bool has_sound_stats() const { return stats_.hits <= stats_.queries && stats_.preempted_hits <= stats_.preempted_queries; }
 
   [[nodiscard]] bool is_leaving_sound() const;
   [[nodiscard]] std::span<GroupBlockList> lists(KvBlocks& blocks) const;

@@ -3,6 +3,7 @@
 // that the parts keep by counting is counted here a second time, in another way.
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "base/rules.h"
 #include "core/schedule/state.h"
@@ -38,7 +39,18 @@ const Rule* broken_rule_of_request(const Request& request, const CoreConfig& con
              "a finished request is known while somebody keeps its blocks");
   QUIRE_RULE(request.known || !holds_blocks(request, num_groups), "what is forgotten holds no blocks");
   QUIRE_RULE(request.num_output_tokens >= 0 && request.num_output_tokens <= request.num_tokens(), "outputs are among the tokens");
-  if (running) {
+  QUIRE_RULE(request.num_computed_tokens >= 0, "computed tokens are counted");
+  // Refused drafts of a result that is discarded are taken back all the same, as in vLLM.
+  QUIRE_RULE(request.num_output_placeholders >= 0 || config.speculation.num_spec_tokens > 0, "what is awaited is counted");
+  const bool loads = request.status == RequestStatus::waiting_for_remote_kv;
+  QUIRE_RULE(loads || request.finished() || (!request.finished_receiving && !request.failed_receiving),
+             "whose blocks have come awaits them");
+  QUIRE_RULE(!request.grammar_failed || request.status == RequestStatus::waiting_for_grammar, "who has a bad grammar waits for it");
+  // A session whose states were not kept is told so when it goes on (Sessions::lacks_blocks).
+  QUIRE_RULE(request.finished() || request.num_computed_tokens == 0 || request.swapped != nullptr || holds_blocks(request, num_groups) ||
+                 (request.resumable && config.kv.has_mamba_layers()),
+             "what is computed lies in blocks");
+  if (!request.finished() && request.status != RequestStatus::waiting_for_input) {
     QUIRE_RULE(request.num_computed_tokens <=
                    request.num_tokens() + request.num_output_placeholders + static_cast<std::int32_t>(config.speculation.num_spec_tokens),
                "no more is computed than is known or awaited");
@@ -55,9 +67,19 @@ void Core::check_invariants() const {
 
 const Rule* Core::State::broken_rule() const {
   const State& s = *this;
-  std::unordered_map<const Request*, std::uint32_t> in_flight;
-  for (std::uint32_t i = 0; i < s.plans.size(); ++i)
-    for (const Request* request : s.plans.at(i).requests()) ++in_flight[request];
+  struct InFlight {
+    std::uint32_t num_plans = 0;
+    std::uint64_t num_tokens = 0;
+  };
+  std::unordered_map<const Request*, InFlight> in_flight;
+  for (std::uint32_t i = 0; i < s.plans.size(); ++i) {
+    const PlanArena& arena = s.plans.at(i);
+    for (std::size_t at = 0; at < arena.requests().size(); ++at) {
+      InFlight& of = in_flight[arena.requests()[at]];
+      ++of.num_plans;
+      of.num_tokens += arena.plan().scheduled[at].num_tokens;
+    }
+  }
   std::vector<const KvBlocks*> sequences;
   std::size_t num_running = 0;
   std::uint32_t num_waiting_for_input = 0;
@@ -72,7 +94,10 @@ const Rule* Core::State::broken_rule() const {
     QUIRE_RULE(id == request->id, "a request is found under its id");
     if (const Rule* broken = broken_rule_of_request(*request, s.context.config, s.context.num_groups)) return broken;
     if (const Rule* broken = broken_rule_of_cached_blocks(*request, s.context.config, s.context.num_groups)) return broken;
-    QUIRE_RULE(request->num_in_flight == in_flight[request], "counted by the outstanding plans");
+    const InFlight of = in_flight[request];
+    QUIRE_RULE(request->num_in_flight == of.num_plans && std::cmp_equal(request->num_tokens_in_flight, of.num_tokens),
+               "counted by the outstanding plans");
+    QUIRE_RULE(request->num_stale_tokens >= 0 && request->num_stale_tokens <= request->num_tokens_in_flight, "what is stale is in flight");
     if (s.requests.names_blocks())
       QUIRE_RULE(request->hashes.size() >= request->tokens.size() / s.context.config.block_size, "a name for each full block");
     sequences.push_back(&request->blocks);

@@ -154,6 +154,7 @@ void Swap::forget(Request& request) {
     QUIRE_CHECK(queues_.num_loading > 0, "requests whose blocks are being loaded are counted");
     std::swap(request.blocks, swapped.left);
     request.status = RequestStatus::preempted;
+    request.failed_receiving = false;
     --queues_.num_loading;
   } else {
     kv_.free(request.blocks);
@@ -293,6 +294,8 @@ const Rule* Swap::broken_rule() const {
   for (const std::unique_ptr<SwappedBlocks>& swapped : swapped_) {
     std::ranges::for_each(swapped->places, count);
     QUIRE_RULE(swapped->request == nullptr || swapped->request->swapped == swapped.get(), "a request knows its swapped blocks");
+    QUIRE_RULE(swapped->request == nullptr || (swapped->stage == SwappedBlocks::Stage::stored) == (swapped->num_open == 0),
+               "what is stored does not move");
     num_open += swapped->num_open;
   }
   QUIRE_RULE(are_places && std::ranges::all_of(num_owners, [](std::uint32_t num) { return num == 1; }),

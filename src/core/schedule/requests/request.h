@@ -54,7 +54,7 @@ struct SwappedBlocks;
 //   num_computed_tokens       have keys and values, or will have when the plans under way have run; drafts in flight among them
 //   num_output_placeholders   tokens in flight, not known yet (asynchronous scheduling)
 //   num_tokens_with_drafts()  what the next step could run at most, but for placeholders
-// Between two calls num_computed_tokens <= num_tokens() + num_output_placeholders + drafts.
+// Between two calls 0 <= num_computed_tokens <= num_tokens() + num_output_placeholders + drafts, as long as it runs or waits for its turn.
 struct Request {
   RequestId id;
   RequestStatus status = RequestStatus::waiting;

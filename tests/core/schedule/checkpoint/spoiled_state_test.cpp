@@ -41,6 +41,19 @@ TEST(SpoiledState, IsRefusedByTheRuleThatItBreaks) {
       {"a family is known", [](Core::State&, Request& r) { r.family = 9; }},
       {"the transfers of a request are counted", [](Core::State&, Request& r) { r.num_open_loads = 1; }},
       {"the transfers of a request are counted", [](Core::State&, Request& r) { r.num_open_stores = 1; }},
+      {"computed tokens are counted", [](Core::State&, Request& r) { r.num_computed_tokens = -1; }},
+      {"no more is computed than is known or awaited", [](Core::State&, Request& r) { r.num_computed_tokens = r.num_tokens() + 1; }},
+      {"what is awaited is counted", [](Core::State&, Request& r) { r.num_output_placeholders = -1; }},
+      {"whose blocks have come awaits them", [](Core::State&, Request& r) { r.finished_receiving = true; }},
+      {"whose blocks have come awaits them", [](Core::State&, Request& r) { r.failed_receiving = true; }},
+      {"who has a bad grammar waits for it", [](Core::State&, Request& r) { r.grammar_failed = true; }},
+      {"counted by the outstanding plans", [](Core::State&, Request& r) { r.num_tokens_in_flight = 2; }},
+      {"counted by the outstanding plans", [](Core::State&, Request& r) { r.num_tokens_in_flight = 0; }},
+      {"what is stale is in flight", [](Core::State&, Request& r) { r.num_stale_tokens = 2; }},
+      {"what is stale is in flight", [](Core::State&, Request& r) { r.num_stale_tokens = -1; }},
+      {"what is not cached has no name", [](Core::State&, Request& r) { r.blocks.groups_[0].num_cached_blocks = 1; }},
+      {"hits are among what was asked for", [](Core::State& s, Request&) { s.kv.stats_.hits = s.kv.stats_.queries + 1; }},
+      {"hits are among what was asked for", [](Core::State& s, Request&) { ++s.kv.stats_.preempted_hits; }},
       {"not so that blocks are of the pool",
        [](Core::State& s, Request&) {
          const BlockId next{s.kv.pool().num_blocks()};
@@ -64,6 +77,16 @@ TEST(SpoiledState, IsRefusedByTheRuleThatItBreaks) {
     EXPECT_EQ(restored.error().field, "checkpoint");
     EXPECT_NE(restored.error().to_string().find(spoilings[i].rule), std::string::npos) << i << ": " << restored.error().to_string();
   }
+}
+
+TEST(SpoiledState, WhatIsComputedLiesInBlocks) {
+  CoreDriver d(test::sync_config());
+  d.add(1, 8, 20);
+  ASSERT_TRUE(Core::restore(test::sync_config(), {}, d.core->checkpoint()).has_value());
+  d.core->state_->table.find_any(RequestId{1})->num_computed_tokens = 1;
+  const auto refused = Core::restore(test::sync_config(), {}, d.core->checkpoint());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().to_string().find("what is computed lies in blocks"), std::string::npos) << refused.error().to_string();
 }
 
 // As large as they may be they pass this rule; another one may refuse them.
@@ -151,6 +174,14 @@ TEST(SpoiledState, ASwappedBlockHasAPlaceInItsRequestsList) {
   const auto refused = Core::restore(config, {}, d.core->checkpoint());
   ASSERT_FALSE(refused.has_value());
   EXPECT_NE(refused.error().to_string().find("has a place in its request's list"), std::string::npos) << refused.error().to_string();
+}
+
+TEST(SpoiledState, SwappedBlocksThatAreStoredDoNotMove) {
+  CoreDriver d = test::one_is_swapped();
+  d.core->state_->swap.swapped_[0]->stage = SwappedBlocks::Stage::stored;
+  const auto refused = Core::restore(test::swapping_config(), {}, d.core->checkpoint());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().to_string().find("what is stored does not move"), std::string::npos) << refused.error().to_string();
 }
 
 TEST(SpoiledState, BlocksThatSwappedRequestsLeftAreOfThePool) {

@@ -367,6 +367,27 @@ TEST(Swap, AResetOfTheCacheGivesUpWhatIsOutside) {
   d.step();
 }
 
+// A connector's failure that was heard of during the loads is of blocks that it has no more: its next load is not taken for a failed one.
+TEST(Swap, AResetForgetsThatALoadHasFailedMeanwhile) {
+  CoreConfig config = swap_config(5);
+  config.kv_load_failure = KvLoadFailurePolicy::recompute;
+  CoreDriver d(config);
+  preempt_2(d, 3);
+  apply_with(d, {0});
+  d.step();
+  d.plan();
+  ASSERT_EQ(d.view(2).status, RequestStatus::waiting_for_remote_kv);
+  const std::vector<BlockId> bad = {d.blocks(2)[0]};
+  d.apply({}, {.has_connector_output = true, .invalid_blocks = bad});
+  CoreSnapshot now;
+  d.core->snapshot(now);
+  ASSERT_EQ(test::values(now.failed_receiving), Ids({2}));
+  EXPECT_FALSE(d.core->reset_prefix_cache(true).has_value()) << "its loads still write to blocks";
+  d.core->snapshot(now);
+  EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
+  EXPECT_EQ(test::values(now.failed_receiving), Ids());
+}
+
 // 2 blocks of 128 * 4 bytes each way, against 7 tokens.
 TEST(Swap, MeasuredCostsDecide) {
   const double bytes = 2 * 4 * 2 * 8 * 16 * 2;  // blocks, tokens, keys and values, heads, their size, bytes
