@@ -117,6 +117,7 @@ TEST(SpoiledExplain, BlocksAreJudgedByWhatIsRememberedAndByTheirNames) {
     RequestExplanation facts;
     explain_admission(view, look_up, 0, 8, memory, options, facts);
     std::vector<MissCause> found;
+    found.reserve(facts.misses.size());
     for (const MissFact& miss : facts.misses) found.push_back(miss.cause);
     return found;
   };
