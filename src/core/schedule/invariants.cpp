@@ -17,6 +17,12 @@ bool holds_blocks(const Request& request, std::uint32_t num_groups) {
   return false;
 }
 
+// Whether what it has computed may lie in no block: elsewhere, given back, or nowhere in a model without a cache. A session whose states
+// were not kept is told so when it goes on (Sessions::lacks_blocks).
+bool may_lack_blocks(const Request& request, const CoreConfig& config, std::uint32_t num_groups) {
+  return request.finished() || request.swapped != nullptr || num_groups == 0 || (request.resumable && config.kv.has_mamba_layers());
+}
+
 // Beyond max_model_len (a host may ask for more tokens than fit) vLLM counts blocks as cached that it never allocates.
 const Rule* broken_rule_of_cached_blocks(const Request& request, const CoreConfig& config, std::uint32_t num_groups) {
   if (static_cast<std::uint64_t>(request.num_tokens()) > config.scheduler.max_model_len) return nullptr;
@@ -46,9 +52,7 @@ const Rule* broken_rule_of_request(const Request& request, const CoreConfig& con
   QUIRE_RULE(loads || request.finished() || (!request.finished_receiving && !request.failed_receiving),
              "whose blocks have come awaits them");
   QUIRE_RULE(!request.grammar_failed || request.status == RequestStatus::waiting_for_grammar, "who has a bad grammar waits for it");
-  // A session whose states were not kept is told so when it goes on (Sessions::lacks_blocks).
-  QUIRE_RULE(request.finished() || request.num_computed_tokens == 0 || request.swapped != nullptr || holds_blocks(request, num_groups) ||
-                 (request.resumable && config.kv.has_mamba_layers()),
+  QUIRE_RULE(request.num_computed_tokens == 0 || holds_blocks(request, num_groups) || may_lack_blocks(request, config, num_groups),
              "what is computed lies in blocks");
   if (!request.finished() && request.status != RequestStatus::waiting_for_input) {
     QUIRE_RULE(request.num_computed_tokens <=
