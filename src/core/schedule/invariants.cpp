@@ -48,9 +48,10 @@ const Rule* broken_rule_of_request(const Request& request, const CoreConfig& con
   QUIRE_RULE(request.num_computed_tokens >= 0, "computed tokens are counted");
   // Refused drafts of a result that is discarded are taken back all the same, as in vLLM.
   QUIRE_RULE(request.num_output_placeholders >= 0 || config.speculation.num_spec_tokens > 0, "what is awaited is counted");
-  const bool loads = request.status == RequestStatus::waiting_for_remote_kv;
-  QUIRE_RULE(loads || request.finished() || (!request.finished_receiving && !request.failed_receiving),
-             "whose blocks have come awaits them");
+  // A session that vLLM moves on while it loads stays one whose blocks have come.
+  const bool may_be_told =
+      request.status == RequestStatus::waiting_for_remote_kv || request.finished() || (request.resumable && !config.cures.cut_sessions);
+  QUIRE_RULE(may_be_told || (!request.finished_receiving && !request.failed_receiving), "whose blocks have come awaits them");
   QUIRE_RULE(!request.grammar_failed || request.status == RequestStatus::waiting_for_grammar, "who has a bad grammar waits for it");
   QUIRE_RULE(request.num_computed_tokens == 0 || holds_blocks(request, num_groups) || may_lack_blocks(request, config, num_groups),
              "what is computed lies in blocks");

@@ -78,6 +78,7 @@ WaitingLoop::Tried WaitingLoop::try_admit(Request& request, RequestQueue& queue,
   if (request.swapped != nullptr) return try_bring_back(request, queue);
   const std::optional<Computed> computed = look_up_.find(request);
   if (!computed) return {Admission::skipped, EventCause::connector};
+  if (computed->load_async && may_be_moved_on(request)) return {Admission::skipped, EventCause::connector};
   std::int32_t num_new_tokens = 0;
   EncoderGrant encoder;
   bool is_padded = false;
@@ -110,6 +111,11 @@ WaitingLoop::Tried WaitingLoop::try_admit(Request& request, RequestQueue& queue,
   return {Admission::admitted};
 }
 
+// A late token may end its answer: its next input would then run on blocks that are still being loaded.
+bool WaitingLoop::may_be_moved_on(const Request& session) const {
+  return session.resumable && session.num_in_flight > 0 && context_.config.cures.cut_sessions;
+}
+
 EventCause WaitingLoop::why_blocked(const Request& request) {
   QUIRE_CHECK(is_blocked(request), "asked of one that waits for something else than its turn");
   if (request.status == RequestStatus::waiting_for_remote_kv) return EventCause::loading;
@@ -136,10 +142,11 @@ WaitingLoop::Tried WaitingLoop::try_bring_back(Request& request, RequestQueue& q
 }
 
 void WaitingLoop::wait_for_load(Request& request) {
-  QUIRE_CHECK(request.slot == kNoSlot && !request.finished_receiving, "it does not run, and what it waits for has not come");
+  QUIRE_CHECK(request.slot == kNoSlot, "it does not run");
   request.status = RequestStatus::waiting_for_remote_kv;
   request.is_prefilling = true;
-  ++queues_.num_loading;
+  // As in vLLM a session that was moved on while it loaded (may_be_moved_on) is taken for one whose blocks have come.
+  queues_.num_loading += request.finished_receiving ? 0 : 1;
   queues_.defer(request);
   queues_.step_skipped.prepend(request);
 }

@@ -1,5 +1,6 @@
 // Streaming sessions: inputs that come before, while and after the session runs.
 #include "core/schedule/core_driver.h"
+#include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
@@ -315,6 +316,37 @@ TEST(CutSessions, TakeNoLateTokenAndForgetWhatItsNextInputReplaces) {
   d.plan();
   EXPECT_EQ(d.scheduled(1), 2U);
   d.apply();
+}
+
+// A pipeline: its token in flight may be the last of its answer, and the next input must not run on blocks that are still being loaded.
+TEST(CutSessions, LoadNothingWhileATokenOfTheirsIsInFlight) {
+  for (const bool cuts : {false, true}) {
+    ScriptedConnector connector;
+    CoreConfig config = sync_config();
+    config.limits.max_outstanding_plans = 2;
+    config.cures.cut_sessions = cuts;
+    CoreDriver d(config, {.connector = &connector});
+    begin(d, 1, 10, 9);
+    d.plan();
+    ASSERT_TRUE(d.core->reset_prefix_cache(true).value());
+    connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
+    EXPECT_TRUE(d.plan().scheduled.empty());
+    EXPECT_EQ(d.view(1).status, cuts ? RequestStatus::preempted : RequestStatus::waiting_for_remote_kv);
+    EXPECT_TRUE(d.apply({{1, {kStop}}}).updates.at(0).session_waits);
+    // Nothing of it is computed, so a host gives back all that there was.
+    go_on(d, 1, CoreDriver::prompt(1, 12));
+    d.apply();
+    d.plan();
+    EXPECT_EQ(d.view(1).status, cuts ? RequestStatus::waiting_for_remote_kv : RequestStatus::running) << "vLLM does not wait for the load";
+    d.apply();
+    if (!cuts) continue;
+    d.plan();
+    const RequestId received[] = {RequestId{1}};
+    d.apply({}, {.has_connector_output = true, .finished_receiving = received});
+    d.plan();
+    EXPECT_GT(d.scheduled(1), 0U) << "its load is over";
+    d.apply();
+  }
 }
 
 // Without async scheduling the last token of an answer has filled a block that holds something else after the next input.
