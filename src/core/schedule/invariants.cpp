@@ -1,6 +1,7 @@
 // What must hold between any two calls, recomputed from scratch.
 // Called by tests, by the checks of the fuzzers, and by the engine when it ends; never in a step, since it walks over everything. Each rule
 // that the parts keep by counting is counted here a second time, in another way.
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -29,6 +30,18 @@ const Rule* broken_rule_of_cached_blocks(const Request& request, const CoreConfi
   for (std::uint32_t group = 0; group < num_groups; ++group) {
     const std::size_t num_cached = request.blocks.num_cached_blocks(group).value_or(0);
     QUIRE_RULE(num_cached <= request.blocks.blocks(group).size(), "cached blocks are held");
+  }
+  return nullptr;
+}
+
+// Windows and states leave room out, and nothing is allocated beyond max_model_len.
+const Rule* broken_rule_of_room(const Request& request, const CoreConfig& config, const KvCacheManager& kv) {
+  if (request.status != RequestStatus::running) return nullptr;
+  const auto num_computed = static_cast<std::uint64_t>(request.num_computed_tokens);
+  for (std::uint32_t group = 0; group < kv.num_groups(); ++group) {
+    if (!is_full_attention(config.kv.groups[group].spec)) continue;
+    const std::uint64_t num_held = request.blocks.blocks(group).size() * std::uint64_t{kv.block_size(group)};
+    QUIRE_RULE(num_held >= std::min<std::uint64_t>(num_computed, config.scheduler.max_model_len), "what is computed has room");
   }
   return nullptr;
 }
@@ -98,6 +111,7 @@ const Rule* Core::State::broken_rule() const {
   for (const auto& [id, request] : s.table.all()) {
     QUIRE_RULE(id == request->id, "a request is found under its id");
     if (const Rule* broken = broken_rule_of_request(*request, s.context.config, s.context.num_groups)) return broken;
+    if (const Rule* broken = broken_rule_of_room(*request, s.context.config, s.kv)) return broken;
     if (const Rule* broken = broken_rule_of_cached_blocks(*request, s.context.config, s.context.num_groups)) return broken;
     const InFlight of = in_flight[request];
     QUIRE_RULE(request->num_in_flight == of.num_plans && std::cmp_equal(request->num_tokens_in_flight, of.num_tokens),

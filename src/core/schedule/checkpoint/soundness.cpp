@@ -107,8 +107,11 @@ const Rule* unsound_swaps(const Swap& swap, const CoreConfig& config) {
     QUIRE_RULE(swapped->left.is_sound(num_groups, config.kv.num_blocks), "blocks that are left are of the pool");
     for (const TakenBlock& taken : swapped->blocks) {
       QUIRE_RULE(taken.group < num_groups && taken.block.value < config.kv.num_blocks, "swapped blocks are of groups");
-      QUIRE_RULE(swapped->request == nullptr || taken.index < swapped->request->blocks.blocks(taken.group).size(),
-                 "a swapped block has a place in its request's list");
+      if (swapped->request == nullptr) continue;
+      const std::span<const BlockId> list = swapped->request->blocks.blocks(taken.group);
+      QUIRE_RULE(
+          taken.index < list.size() && list[taken.index] == (swapped->stage == SwappedBlocks::Stage::loading ? taken.block : kNullBlock),
+          "a swapped block has a place in its request's list");
     }
   }
   return nullptr;
@@ -130,6 +133,7 @@ const Rule* Core::State::unsound_rule() const {
   for (const auto& [id, request] : table.all()) {
     if (const Rule* unsound = unsound_counts(*request, context.config)) return unsound;
     if (const Rule* unsound = unsound_place(*request, plans)) return unsound;
+    QUIRE_RULE(!request->structured_output || context.seams.grammar != nullptr, "structured output has a grammar");
     QUIRE_RULE(request->family == 0 || (forks.families().contains(request->family)), "a family is known");
   }
   for (const auto& [family, num_open] : forks.families()) QUIRE_RULE(family <= forks.last_family(), "families are numbered");

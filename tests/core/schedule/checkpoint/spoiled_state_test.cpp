@@ -51,6 +51,8 @@ TEST(SpoiledState, IsRefusedByTheRuleThatItBreaks) {
       {"counted by the outstanding plans", [](Core::State&, Request& r) { r.num_tokens_in_flight = 0; }},
       {"what is stale is in flight", [](Core::State&, Request& r) { r.num_stale_tokens = 2; }},
       {"what is stale is in flight", [](Core::State&, Request& r) { r.num_stale_tokens = -1; }},
+      {"structured output has a grammar", [](Core::State&, Request& r) { r.structured_output = true; }},
+      {"what is computed has room", [](Core::State&, Request& r) { r.blocks.groups_[0].blocks.pop_back(); }},
       {"what is not cached has no name", [](Core::State&, Request& r) { r.blocks.groups_[0].num_cached_blocks = 1; }},
       {"hits are among what was asked for", [](Core::State& s, Request&) { s.kv.stats_.hits = s.kv.stats_.queries + 1; }},
       {"hits are among what was asked for", [](Core::State& s, Request&) { ++s.kv.stats_.preempted_hits; }},
@@ -170,10 +172,17 @@ TEST(SpoiledState, ASwappedBlockHasAPlaceInItsRequestsList) {
   ASSERT_TRUE(Core::restore(config, {}, d.core->checkpoint()).has_value());
   SwappedBlocks& swapped = *d.core->state_->swap.swapped_[0];
   TakenBlock& taken = swapped.blocks.back();
-  taken.index = static_cast<std::uint32_t>(swapped.request->blocks.blocks(taken.group).size());
-  const auto refused = Core::restore(config, {}, d.core->checkpoint());
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_NE(refused.error().to_string().find("has a place in its request's list"), std::string::npos) << refused.error().to_string();
+  std::vector<BlockId>& list = swapped.request->blocks.groups_[taken.group].blocks;
+  const auto expect_refused = [&](const char* what) {
+    const auto refused = Core::restore(config, {}, d.core->checkpoint());
+    ASSERT_FALSE(refused.has_value()) << what;
+    EXPECT_NE(refused.error().to_string().find("has a place in its request's list"), std::string::npos) << refused.error().to_string();
+  };
+  const std::uint32_t index = std::exchange(taken.index, static_cast<std::uint32_t>(list.size()));
+  expect_refused("behind the list");
+  taken.index = index;
+  list[index] = BlockId{1};
+  expect_refused("another block is there");
 }
 
 TEST(SpoiledState, SwappedBlocksThatAreStoredDoNotMove) {
