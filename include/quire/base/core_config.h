@@ -98,6 +98,7 @@ struct CureOptions {
   // With async scheduling a step may be under way that goes on behind the answer of a session. vLLM appends the token that it samples, and
   // with the next input keeps the name of a block which that token, or the answer's last one, had filled, and its drafts: the block holds
   // something else by then. With this option a session that waits for input takes no token, and what its next input replaces is forgotten.
+  // Nor does it begin to load while a token of its is under way, which may end its answer: vLLM's goes on then, with blocks half loaded.
   bool cut_sessions = false;
   // A request that ran on blocks which then were not loaded is cut back in vLLM to the first of them, and goes on there. With async
   // scheduling the step in flight has run on them too, and its token is taken; the blocks stay in the prefix cache meanwhile, so that
