@@ -76,6 +76,24 @@ const Rule* broken_rule_of_request(const Request& request, const CoreConfig& con
   return nullptr;
 }
 
+struct InFlight {
+  std::uint32_t num_plans = 0;
+  std::uint64_t num_tokens = 0;
+};
+
+std::unordered_map<const Request*, InFlight> count_in_flight(const PlanRing& plans) {
+  std::unordered_map<const Request*, InFlight> all;
+  for (std::uint32_t i = 0; i < plans.size(); ++i) {
+    const PlanArena& arena = plans.at(i);
+    for (std::size_t at = 0; at < arena.requests().size(); ++at) {
+      InFlight& one = all[arena.requests()[at]];
+      ++one.num_plans;
+      one.num_tokens += arena.plan().scheduled[at].num_tokens;
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 void Core::check_invariants() const {
@@ -85,19 +103,7 @@ void Core::check_invariants() const {
 
 const Rule* Core::State::broken_rule() const {
   const State& s = *this;
-  struct InFlight {
-    std::uint32_t num_plans = 0;
-    std::uint64_t num_tokens = 0;
-  };
-  std::unordered_map<const Request*, InFlight> in_flight;
-  for (std::uint32_t i = 0; i < s.plans.size(); ++i) {
-    const PlanArena& arena = s.plans.at(i);
-    for (std::size_t at = 0; at < arena.requests().size(); ++at) {
-      InFlight& of = in_flight[arena.requests()[at]];
-      ++of.num_plans;
-      of.num_tokens += arena.plan().scheduled[at].num_tokens;
-    }
-  }
+  std::unordered_map<const Request*, InFlight> in_flight = count_in_flight(s.plans);
   std::vector<const KvBlocks*> sequences;
   std::size_t num_running = 0;
   std::uint32_t num_waiting_for_input = 0;
