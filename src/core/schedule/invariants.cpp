@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <variant>
 
 #include "base/rules.h"
 #include "core/schedule/state.h"
@@ -34,12 +35,14 @@ const Rule* broken_rule_of_cached_blocks(const Request& request, const CoreConfi
   return nullptr;
 }
 
-// Windows and states leave room out, and nothing is allocated beyond max_model_len.
+// Nothing is allocated beyond max_model_len; what a window has passed has null blocks in its place.
 const Rule* broken_rule_of_room(const Request& request, const CoreConfig& config, const KvCacheManager& kv) {
   if (request.status != RequestStatus::running) return nullptr;
   const auto num_computed = static_cast<std::uint64_t>(request.num_computed_tokens);
   for (std::uint32_t group = 0; group < kv.num_groups(); ++group) {
-    if (!is_full_attention(config.kv.groups[group].spec)) continue;
+    const LayerKvSpec& spec = config.kv.groups[group].spec;
+    if (!is_full_attention(spec) && !std::holds_alternative<SlidingWindowSpec>(spec) && !std::holds_alternative<ChunkedLocalSpec>(spec))
+      continue;
     const std::uint64_t num_held = request.blocks.blocks(group).size() * std::uint64_t{kv.block_size(group)};
     QUIRE_RULE(num_held >= std::min<std::uint64_t>(num_computed, config.scheduler.max_model_len), "what is computed has room");
   }
