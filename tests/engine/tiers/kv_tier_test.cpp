@@ -55,6 +55,15 @@ void wait_until_read(const Engine& engine) {
   while (engine.stats().kv_tiers.at(0).num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
+// The load of a request that was aborted may end behind the last answer.
+KvTierStats stats_behind_loads(const Engine& engine) {
+  for (int tries = 0;; ++tries) {
+    const KvTierStats tier = engine.stats().kv_tiers.at(0);
+    if (tier.tokens_loaded == tier.num_loaded_blocks * kSmallBlock || tries == 5000) return tier;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 class KvTierTest : public testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, KvTierTest, testing::ValuesIn(kModes), mode_name);
 
@@ -68,8 +77,8 @@ TEST_P(KvTierTest, TokensAreThoseWithoutItAndTheNextEngineFindsThem) {
       const bool reads_first = run != 1;  // else requests come while places are unread
       if (reads_first) wait_until_read(*engine);
       const bool is_read = reads_first && policy == KvTierPolicy::exact;  // else times decide how much is stored and loaded
-      const EngineStats stats = run_random(*engine, run == 2 ? 71 : 71 + run);
-      const KvTierStats tier = stats.kv_tiers.at(0);
+      run_random(*engine, run == 2 ? 71 : 71 + run);
+      const KvTierStats tier = stats_behind_loads(*engine);
       EXPECT_GE(tier.num_stored_blocks + tier.num_loaded_blocks, is_read ? 50U : 0U) << "too little was met";
       EXPECT_GE(tier.num_loaded_blocks, is_read ? 10U : 0U);
       EXPECT_EQ(tier.bytes_loaded, tier.num_loaded_blocks * kSmallBlockBytes);
