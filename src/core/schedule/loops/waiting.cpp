@@ -78,7 +78,7 @@ WaitingLoop::Tried WaitingLoop::try_admit(Request& request, RequestQueue& queue,
   if (request.swapped != nullptr) return try_bring_back(request, queue);
   const std::optional<Computed> computed = look_up_.find(request);
   if (!computed) return {Admission::skipped, EventCause::connector};
-  if (computed->load_async && may_be_moved_on(request)) return {Admission::skipped, EventCause::connector};
+  if (computed->load_async && may_be_moved_on(request)) return {Admission::skipped};
   std::int32_t num_new_tokens = 0;
   EncoderGrant encoder;
   bool is_padded = false;
@@ -111,9 +111,9 @@ WaitingLoop::Tried WaitingLoop::try_admit(Request& request, RequestQueue& queue,
   return {Admission::admitted};
 }
 
-// A late token may end its answer: its next input would then run on blocks that are still being loaded.
-bool WaitingLoop::may_be_moved_on(const Request& session) const {
-  return session.resumable && session.num_in_flight > 0 && context_.config.cures.cut_sessions;
+// A late token may end a session's answer: the next input would then run on blocks that are still being loaded.
+bool WaitingLoop::may_be_moved_on(const Request& request) const {
+  return request.resumable && request.num_in_flight > 0 && context_.config.cures.cut_sessions;
 }
 
 EventCause WaitingLoop::why_blocked(const Request& request) {

@@ -54,8 +54,9 @@ class WaitingLoop {
   Tried try_admit(Request& request, RequestQueue& queue, PlanArena& arena);
   // One whose blocks lie outside of the pool waits for them from now on.
   Tried try_bring_back(Request& request, RequestQueue& queue);
+  // Of a request that would wait for a load: whether a result still to come may give it its next input meanwhile.
+  [[nodiscard]] bool may_be_moved_on(const Request& request) const;
   // Of a request that is blocked (is_blocked).
-  [[nodiscard]] bool may_be_moved_on(const Request& session) const;
   [[nodiscard]] static EventCause why_blocked(const Request& request);
   void tell_held(EventCause cause, RequestId front);
   void wait_for_load(Request& request);

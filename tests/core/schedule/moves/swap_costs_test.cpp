@@ -22,15 +22,25 @@ CoreConfig measured(std::uint32_t num_near, std::uint32_t num_far) {
   return config;
 }
 
-// Request 2 has 7 computed tokens in 2 blocks when it gives way.
-bool swaps(const CoreConfig& config, const SwapCosts& costs) {
+struct Lengths {
+  std::uint32_t num_prompt_tokens, max_tokens;
+};
+
+// Request 2 has given way to request 1 in the second plan.
+CoreDriver give_way(const CoreConfig& config, const SwapCosts& costs, Lengths first, Lengths second) {
   CoreDriver d(config);
   d.core->set_swap_costs(costs);
-  d.add(1, 8, 8);
-  d.add(2, 7, 8);
+  d.add(1, first.num_prompt_tokens, first.max_tokens);
+  d.add(2, second.num_prompt_tokens, second.max_tokens);
   d.step();
   d.plan();
   EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
+  return d;
+}
+
+// Request 2 has 7 computed tokens in 2 blocks when it gives way.
+bool swaps(const CoreConfig& config, const SwapCosts& costs) {
+  CoreDriver d = give_way(config, costs, {8, 8}, {7, 8});
   const bool swaps = d.core->counters().num_swapped_out == 1;
   EXPECT_EQ(d.core->counters().num_swaps_no_gain, swaps ? 0U : 1U);
   d.apply();
@@ -125,13 +135,7 @@ bool swaps_a_byte(bool is_far, const SwapCosts& costs) {
   spec.dtype = {"int8", 1};
   config.kv.groups[0].spec = spec;
   config.swap = {.num_swap_places = 4, .num_far_places = is_far ? 4U : 0U, .swap_choice = SwapChoice::measured};
-  CoreDriver d(config);
-  d.core->set_swap_costs(costs);
-  d.add(1, 3, 2);
-  d.add(2, 1, 3);
-  d.step();
-  d.plan();
-  EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
+  const CoreDriver d = give_way(config, costs, {3, 2}, {1, 3});
   const std::uint64_t num_swapped = d.core->counters().num_swapped_out;
   EXPECT_EQ(d.core->counters().num_swapped_out_blocks, num_swapped);
   return num_swapped == 1;
